@@ -7,6 +7,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+
+async def cancelled(task: asyncio.Future[Any]) -> None:
+    """Cancel a task and wait until it has ended so."""
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
 
 async def until(is_so: Callable[[], Any], seconds: float = 20.0) -> Any:
     """Wait until something is so, in real time, and return it. Raises: AssertionError after so many seconds."""

@@ -15,7 +15,7 @@ from spar.protocols import Host, Store
 from spar.protocols.tools import tool
 from spar.records.approvals import Approval, Decision
 from spar.testing import VirtualClock
-from spar.types import ActionResult
+from spar.types import Action, ActionResult
 
 
 class World:
@@ -78,6 +78,13 @@ async def pending(made: Executor, count: int = 1) -> list[Approval]:
 
 async def answer(made: Executor, row: Approval, decision: Decision = "approve", **more: Any) -> Approval:
     return await desk_of(made).decide(row.id, row.digest, decision, **{"by": "alice", **more})
+
+
+def on_hand(made: Executor, session: str = "main") -> Action:
+    """The action with which the next cycle of a session goes on."""
+    found = made.resumable(session)
+    assert found is not None
+    return found
 
 
 def statuses(result: ActionResult) -> list[str]:

@@ -12,6 +12,7 @@ import uvloop
 from spar.backoff import Backoff, Intensity
 from spar.clock import Clock, SystemClock
 from spar.testing import VirtualClock
+from tests.waiting import cancelled
 
 
 def test_now_is_aware_and_utc() -> None:
@@ -63,10 +64,7 @@ async def test_sleeping_for_nothing_still_lets_others_run(seconds: float) -> Non
 async def test_sleeping_can_be_cancelled() -> None:
     task = asyncio.get_running_loop().create_task(SystemClock().sleep(1000))
     await asyncio.sleep(0)
-    task.cancel()
-
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancelled(task)
 
 
 async def test_a_callback_comes_when_its_time_has_come_and_not_when_it_was_called_off() -> None:

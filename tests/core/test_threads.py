@@ -15,7 +15,7 @@ from spar.clock import SystemClock
 from spar.errors import TransientError
 from spar.testing import Hang
 from spar.threads import Threads
-from tests.waiting import until
+from tests.waiting import cancelled, until
 
 
 @pytest.mark.parametrize("kind", [StopIteration, GeneratorExit])
@@ -58,10 +58,7 @@ async def test_cancellation_returns_at_once_and_counts_the_thread_until_it_ends(
         running = asyncio.create_task(threads.run(hang.block))
         await until(lambda: hang.waiting == 1)
 
-        running.cancel()
-
-        with pytest.raises(asyncio.CancelledError):
-            await running
+        await cancelled(running)
         assert threads.left_behind == 1
     await until(lambda: threads.left_behind == 0)
 

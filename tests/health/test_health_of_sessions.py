@@ -153,22 +153,6 @@ async def test_skipped_cycles_neither_count_nor_end_a_streak(clock: VirtualClock
         assert heard.ends == []
 
 
-async def test_an_alert_is_closed_when_the_phase_that_failed_has_succeeded(clock: VirtualClock) -> None:
-    broken = True
-    agent = Agent(
-        sense=ScriptedSense(then="x"), plan=planner(lambda text: ValueError("no") if broken else None),
-        loop_interval=1.0, clock=clock, settings={"health": {"failing_after": 2, "backoff": 0}},
-    )  # fmt: skip
-    heard = HealthHeard(agent)
-    async with agent:
-        await clock.sleep(3.5)
-        broken = False
-        await clock.sleep(2)
-        assert [end.alert_id for end in heard.ends] == [heard.alerts[0].alert_id]
-        assert agent.health.is_calm
-        assert agent.stats.consecutive_failures == 0
-
-
 # -- by session -----------------------------------------------------------------------------------------------
 
 

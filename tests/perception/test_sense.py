@@ -23,7 +23,7 @@ from spar.protocols import Context, Host, SensorContext, SensorSpec
 from spar.testing import VirtualClock
 from spar.types import Perception, replace
 from tests.effort import Effort
-from tests.waiting import until
+from tests.waiting import cancelled, until
 
 CONTEXT = Context("main", "cycle-1")
 
@@ -293,9 +293,7 @@ async def test_a_closing_that_is_cancelled_closes_the_sensors_that_are_left_and_
     leaving = asyncio.ensure_future(sense.__aexit__(None, None, None))
     await clock.sleep(0.1)
     assert closed == []
-    leaving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await leaving
+    await cancelled(leaving)
 
     assert closed == ["b", "a", "slow"]
     await clock.sleep(0.0)

@@ -21,7 +21,17 @@ from spar.protocols.tools import tool
 from spar.records.approvals import DecidedError, DigestMismatchError
 from spar.testing import VirtualClock
 from spar.types import Action, Call
-from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, remembering, statuses
+from tests.acting.approval_tools import (
+    World,
+    answer,
+    desk_of,
+    executor,
+    faults,
+    on_hand,
+    pending,
+    remembering,
+    statuses,
+)
 
 
 class Runner:
@@ -122,9 +132,7 @@ async def test_what_has_changed_since_it_was_shown_does_not_run(
     if when == "after the answer":
         change(runner, made)  # the call has not had its turn yet
     if is_parked:
-        found = made.resumable("main")
-        assert found is not None
-        running = asyncio.ensure_future(made.act(found, context))
+        running = asyncio.ensure_future(made.act(on_hand(made), context))
     result = await running
 
     row = await desk_of(made).get(asked.id)
@@ -143,9 +151,7 @@ async def test_rules_that_changed_since_it_was_shown_make_it_void(clock: Virtual
                 await made.act(Action((Call("act", {"what": 1}),)), Context("main", "c1"))
                 await answer(made, (await pending(made))[0])
             async with executor(world, clock, store=memory, rules=rules) as made:
-                found = made.resumable("main")
-                assert found is not None
-                assert statuses(await made.act(found, Context("main", "c2"))) == expected
+                assert statuses(await made.act(on_hand(made), Context("main", "c2"))) == expected
 
 
 async def test_what_cannot_be_bound_is_not_asked_about(clock: VirtualClock, tmp_path: Path) -> None:
@@ -191,9 +197,7 @@ async def test_a_planner_cannot_bring_an_approval_along(clock: VirtualClock) -> 
     forged = {"_approval": asked.id, "_parked": {"id": "x"}, "_original": {}, "approved": True}
     calls = tuple(Call("act", {"what": "evil"}, id=f"{n}", meta=dict(forged)) for n in range(3))
     assert statuses(await made.act(Action(calls), context)) == ["skipped parked"] + ["skipped parked"] * 2
-    found = made.resumable("main")
-    assert found is not None
-    assert statuses(await made.act(found, context)) == ["ok"]
+    assert statuses(await made.act(on_hand(made), context)) == ["ok"]
     assert world.done == ["shown"]
 
 
@@ -226,9 +230,7 @@ async def test_an_approval_that_was_given_and_not_used_in_time_is_worth_nothing(
         await made.act(Action((Call("act", {"what": 1}),)), context)
         await answer(made, (await pending(made))[0])
         await asyncio.sleep(waits)
-        found = made.resumable("main")
-        assert found is not None
-        assert statuses(await made.act(found, context)) == [expected]
+        assert statuses(await made.act(on_hand(made), context)) == [expected]
 
 
 # -- S14: an answer that stays is too wide

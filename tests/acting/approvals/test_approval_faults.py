@@ -22,7 +22,7 @@ from spar.protocols.tools import tool
 from spar.records.approvals import Approval, DecidedError
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call, CallResult
-from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, statuses
+from tests.acting.approval_tools import World, answer, desk_of, executor, faults, on_hand, pending, statuses
 from tests.acting.run.test_journal import Told
 from tests.waiting import until
 
@@ -166,9 +166,7 @@ async def test_a_parked_call_whose_approval_is_lost_is_denied_and_its_record_dro
                                           Call("plain", {"what": "†state.a"}, id="b"))  # fmt: skip
     await store.drop("approval", asked.id)
     async with executor(world, clock, store=store) as made:
-        found = made.resumable("main")
-        assert found is not None
-        result = await made.act(found, cycle(clock))
+        result = await made.act(on_hand(made), cycle(clock))
         assert statuses(result) == ["denied denied", "skipped dep_failed"]
         assert made.resumable("main") is None
     assert await store.records("parked") == []
@@ -194,9 +192,7 @@ async def test_a_parked_call_whose_tool_is_gone_ends_once_and_its_approval_is_vo
     heard.subscribe(ApprovalResolved, lambda event: told.append((event.decision, event.reason)))
     other = executor(world, clock, store=store, tools=world.tools()[1:], events=heard)  # type: ignore[arg-type]
     async with other as made:
-        found = made.resumable("main")
-        assert found is not None
-        result = await made.act(found, cycle(clock))
+        result = await made.act(on_hand(made), cycle(clock))
         assert (statuses(result), faults(result)) == (["failed"], ["unknown_tool"])
         assert made.resumable("main") is None
         assert (await desk_of(made).get(asked.id)).status == "void"
@@ -214,9 +210,7 @@ async def test_a_parked_call_that_a_hook_denies_ends_once(clock: VirtualClock) -
         return Decision.deny("not now")
 
     hooks.add("before_call", against)
-    found = made.resumable("main")
-    assert found is not None
-    assert statuses(await made.act(found, cycle(clock))) == ["denied denied"]
+    assert statuses(await made.act(on_hand(made), cycle(clock))) == ["denied denied"]
     assert made.resumable("main") is None
     assert [row.status for row in await desk_of(made).list(None)] == ["void"]
 
@@ -241,9 +235,7 @@ async def test_an_approval_that_nobody_uses_expires_and_what_waits_for_it_ends(c
     await clock.sleep(61.0)
     await until(lambda: len(woken) == 2)
     assert (await desk_of(made).get(asked.id)).status == "expired"
-    found = made.resumable("main")
-    assert found is not None
-    assert statuses(await made.act(found, cycle(clock))) == ["denied expired"]
+    assert statuses(await made.act(on_hand(made), cycle(clock))) == ["denied expired"]
     assert made.resumable("main") is None
 
 
@@ -425,9 +417,7 @@ async def test_an_answer_that_the_store_took_without_saying_so_is_not_lost(clock
     with pytest.raises(DecidedError):
         await answer(made, asked)
     assert woken == ["main"]
-    found = made.resumable("main")
-    assert found is not None
-    assert statuses(await made.act(found, cycle(clock))) == ["ok"]
+    assert statuses(await made.act(on_hand(made), cycle(clock))) == ["ok"]
 
 
 async def test_what_was_told_as_denied_because_it_could_not_be_kept_does_not_run_later(clock: VirtualClock) -> None:
@@ -515,9 +505,7 @@ async def test_a_grant_lets_no_call_choose_who_carries_it_out(clock: VirtualCloc
     await made.act(Action((call,)), cycle(clock))
     (asked,) = await pending(made)
     await answer(made, asked, grant_for=600.0)
-    found = made.resumable("main")
-    assert found is not None
-    await made.act(found, cycle(clock))
+    await made.act(on_hand(made), cycle(clock))
     assert statuses(await made.act(Action((call,)), cycle(clock))) == ["ok"]
     by_post = Call("send", {"to": "x"}, output_path="†state.sent", meta={"_activity": "post"})
     assert faults(await made.act(Action((by_post,)), cycle(clock))) == ["bad_call"]
@@ -535,7 +523,5 @@ async def test_another_tool_of_the_same_name_and_schema_is_not_what_was_approved
         return what
 
     async with executor(world, clock, store=store, tools=[quite_another]) as made:  # type: ignore[arg-type]
-        found = made.resumable("main")
-        assert found is not None
-        assert faults(await made.act(found, cycle(clock))) == ["drift"]
+        assert faults(await made.act(on_hand(made), cycle(clock))) == ["drift"]
     assert world.done == []

@@ -15,7 +15,7 @@ from spar.hooks import Decision, HookContext, Hooks
 from spar.protocols import Context
 from spar.testing import ScriptedModel, VirtualClock
 from spar.types import Action, ActionResult
-from tests.acting.approval_tools import World, answer, executor, pending, remembering, statuses
+from tests.acting.approval_tools import World, answer, executor, on_hand, pending, remembering, statuses
 
 
 @tool(effect="once", approval="ask")
@@ -94,9 +94,7 @@ async def test_a_call_that_goes_on_in_a_later_cycle_tells_there_what_became_of_i
     async with remembering(tmp_path, clock) as memory, executor(World(), clock, store=memory, hold=0.0) as made:
         parked = await made.act(Action((Call("act", {"what": 1}, id="x"),)), Context("main", "c1"))
         await answer(made, (await pending(made))[0], "edit", params={"what": 3})
-        again = made.resumable("main")
-        assert again is not None
-        result = await made.act(again, Context("main", "c2"))
+        result = await made.act(on_hand(made), Context("main", "c2"))
 
     assert corrections(parked) == []
     assert [(each["call"]["what"], each["ran"]["what"]) for each in corrections(result)] == [(1, 3)]

@@ -18,9 +18,19 @@ from spar.protocols.tools import tool
 from spar.records.approvals import Decision
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call
-from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, remembering, statuses
+from tests.acting.approval_tools import (
+    World,
+    answer,
+    desk_of,
+    executor,
+    faults,
+    on_hand,
+    pending,
+    remembering,
+    statuses,
+)
 from tests.effort import growth
-from tests.waiting import until
+from tests.waiting import cancelled, until
 
 
 def cycle(clock: VirtualClock, session: str = "main") -> Context:
@@ -74,8 +84,7 @@ async def test_an_answer_wakes_the_session_whose_next_cycle_goes_on_with_the_ver
     await answer(made, (await pending(made))[0])
 
     assert woken == ["s"]
-    found = made.resumable("s")
-    assert found is not None
+    found = on_hand(made, "s")
     assert made.resumable("s") is found
     assert (found.perceptions[0].source, found.perceptions[0].session) == ("approval", "s")
     assert made.resumable("main") is None
@@ -146,8 +155,7 @@ async def test_nothing_that_was_executed_twice_runs_twice(clock: VirtualClock) -
     calls = (Call("act", {"what": 1}, id="a"), Call("plain", {"what": 2}, after=("a",)))
     await made.act(Action(calls), cycle(clock))
     await answer(made, (await pending(made))[0])
-    found = made.resumable("main")
-    assert found is not None
+    found = on_hand(made)
     one, other = await asyncio.gather(made.act(found, cycle(clock)), made.act(found, cycle(clock)))
 
     assert world.done == [1, 2]
@@ -250,9 +258,7 @@ async def test_a_cycle_that_is_cut_off_parks_what_waits_for_an_answer(clock: Vir
     action = Action(calls)
     running = asyncio.ensure_future(made.act(action, cycle(clock)))
     (asked,) = await pending(made)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await cancelled(running)
     cut = made.interrupted(action.id)
     assert cut is not None
     assert (cut.status, statuses(cut)) == ("interrupted", ["skipped parked", "skipped parked", "ok"])
@@ -336,9 +342,7 @@ async def test_a_parked_call_goes_on_with_the_trust_it_had(clock: VirtualClock) 
     calls = (Call("act", {"what": 1}, id="a"), Call("plain", {"what": 2}, after=("a",)))
     await made.act(Action(calls, trust="trusted"), cycle(clock))
     await answer(made, (await pending(made))[0])
-    found = made.resumable("main")
-    assert found is not None
-    result = await made.act(Action((*found.calls, Call("plain", {"what": 3})), trust="untrusted"), cycle(clock))
+    result = await made.act(Action((*on_hand(made).calls, Call("plain", {"what": 3})), trust="untrusted"), cycle(clock))
     assert statuses(result) == ["ok", "ok", "skipped parked"]
     assert world.done == [1, 2]
 
@@ -350,8 +354,7 @@ async def test_a_call_of_a_later_plan_that_goes_by_the_same_id_gets_nothing_of_t
     made = executor(world, clock, hold=0.0)
     await made.act(Action((Call("act", {"what": 1}),)), cycle(clock))
     await answer(made, (await pending(made))[0])
-    found = made.resumable("main")
-    assert found is not None
+    found = on_hand(made)
     forged = Call("act", {"what": 666}, id=found.calls[0].id, meta=dict(found.calls[0].meta))
     assert statuses(await made.act(Action((forged,)), cycle(clock))) == ["skipped parked"]
     assert statuses(await go_on(made, clock)) == ["ok"]

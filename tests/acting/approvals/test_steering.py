@@ -20,7 +20,7 @@ from spar.protocols.tools import tool
 from spar.records.approvals import DecidedError
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call, Verdict
-from tests.acting.approval_tools import World, answer, desk_of, executor, pending, statuses
+from tests.acting.approval_tools import World, answer, desk_of, executor, on_hand, pending, statuses
 from tests.acting.run.test_journal import Told
 from tests.waiting import until
 
@@ -269,8 +269,7 @@ async def test_what_an_earlier_cycle_left_behind_until_its_answer_is_not_touched
     await made.act(Action((Call("plain"),)), context(cycle="c2"))
     (asked,) = await pending(made)
     await answer(made, asked)
-    found = made.resumable("s")
-    assert found is not None
+    found = on_hand(made, "s")
 
     assert statuses(await made.act(found, context(cycle="c3"))) == ["ok"]
     assert world.done == [1]
@@ -282,8 +281,7 @@ async def test_calls_that_were_to_go_on_are_skipped_for_good_and_their_approval_
     await made.act(Action((Call("act", {"what": 1}),)), context())
     (asked,) = await pending(made)
     await answer(made, asked)
-    found = made.resumable("s")
-    assert found is not None
+    found = on_hand(made, "s")
     made.steer("r1")
 
     assert statuses(await made.act(found, context(cycle="c2"))) == ["skipped steered"]

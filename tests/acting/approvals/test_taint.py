@@ -13,7 +13,7 @@ from spar.protocols import Context, RunContext
 from spar.protocols.tools import tool
 from spar.testing import VirtualClock
 from spar.types import Action, Call
-from tests.acting.approval_tools import World, answer, executor, pending, statuses
+from tests.acting.approval_tools import World, answer, executor, on_hand, pending, statuses
 from tests.effort import growth
 
 
@@ -134,9 +134,7 @@ async def test_a_call_left_behind_anew_keeps_the_trust_it_had(clock: VirtualCloc
     one, two = await pending(made, 2)
     for asked in (one, two):
         await answer(made, asked)
-        found = made.resumable("s")
-        assert found is not None
-        await made.act(found, context("c2", None))
+        await made.act(on_hand(made, "s"), context("c2", None))
     assert world.done == [1, 2]
     (asked,) = await pending(made)
     assert (asked.call.tool, asked.trust) == ("plain", "untrusted")
@@ -152,9 +150,7 @@ async def test_a_value_from_outside_that_was_filled_into_a_call_left_behind_is_s
     await made.act(Action(calls, trust="trusted"), context("c1", None))
     (asked,) = await pending(made)
     await answer(made, asked)
-    found = made.resumable("s")
-    assert found is not None
-    assert statuses(await made.act(found, context("c2", None))) == ["ok", "skipped parked"]
+    assert statuses(await made.act(on_hand(made, "s"), context("c2", None))) == ["ok", "skipped parked"]
     assert world.done == [1]
 
 

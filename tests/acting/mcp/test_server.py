@@ -590,14 +590,6 @@ async def test_an_executor_runs_a_servers_tools_and_follows_their_change(world: 
     assert "it is new" in refused.results[0].fault.message
 
 
-async def test_a_call_whose_fate_nobody_knows_is_in_doubt(world: World) -> None:
-    world.offer("die")
-    async with Executor([world.source()]) as executor:
-        result = await executor.run([{"_tool": "s__die"}])
-
-    assert result.results[0].status == "in_doubt"
-
-
 # -- configuration
 
 

@@ -24,6 +24,7 @@ from acting.process.launcher import Capture, launch, run
 from acting.process.program import ApprovedFile, Program, environment, find_program
 from acting.process.supervisor import family, send
 from spar.errors import PermanentError
+from tests.waiting import cancelled
 
 pytestmark = pytest.mark.process
 
@@ -156,9 +157,7 @@ async def test_at_a_cancellation_the_whole_tree_dies(tmp_path: Path) -> None:
     running = asyncio.create_task(run(shell(FAMILY + "wait; sleep 300", cwd=str(tmp_path)), timeout=60))
     pids = await pids_in(tmp_path, 5)
 
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await cancelled(running)
 
     assert [pid for pid in pids if is_alive(pid)] == []
 

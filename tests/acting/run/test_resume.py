@@ -8,6 +8,7 @@ import pytest
 from acting import Executor, ToolContext
 from spar.protocols.tools import tool
 from spar.types import Action, ActionResult, Call
+from tests.waiting import cancelled
 
 
 class Shop:
@@ -50,9 +51,7 @@ async def cut(executor: Executor, shop: Shop, calls: list[Call]) -> ActionResult
     action = Action(calls=tuple(calls))
     running = asyncio.create_task(executor.run(action))
     await shop.begun.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await cancelled(running)
     found = executor.interrupted(action.id)
     assert found is not None
     shop.is_slow = False
@@ -90,9 +89,7 @@ async def test_a_list_of_calls_that_is_cut_again_is_known_by_the_action_with_whi
     shop.is_slow, shop.begun = True, asyncio.Event()
     running = asyncio.create_task(executor.run(CALLS, resume=before))
     await shop.begun.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await cancelled(running)
 
     again = executor.interrupted(before.action.id)
     assert again is not None

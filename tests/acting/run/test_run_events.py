@@ -15,7 +15,7 @@ from spar.protocols import Context, RunContext
 from spar.protocols.tools import tool
 from spar.testing import VirtualClock
 from spar.types import Action, Call
-from tests.acting.approval_tools import World, answer, executor, pending
+from tests.acting.approval_tools import World, answer, executor, on_hand, pending
 from tests.waiting import until
 
 
@@ -68,9 +68,7 @@ async def test_what_people_are_asked_and_what_goes_on_after_it_belong_to_the_run
     await act(Action((Call("act", {"what": 1}), Call("act", {"what": 2}))), "r1", "c1")
     first, _ = await pending(made, 2)
     await answer(made, first)
-    found = made.resumable("s")
-    assert found is not None
-    await act(found, None, "c2")
+    await act(on_hand(made, "s"), None, "c2")
     await clock.advance(120.0)
     await until(lambda: "ApprovalExpired" in names(told))
 

@@ -22,6 +22,7 @@ from spar.errors import ConfigError, PermanentError, TransientError
 from spar.net.http_client import retry_after
 from spar.testing import check_tool
 from tests.effort import hang_guard
+from tests.waiting import cancelled
 
 pytestmark = pytest.mark.usefixtures("offline")
 
@@ -467,9 +468,7 @@ async def test_cancelling_ends_the_connection(server: Any) -> None:
     calling = asyncio.create_task(tool(server)(url=f"{server.url}/"))
     await asyncio.wait_for(arrived.wait(), 30)
 
-    calling.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await calling
+    await cancelled(calling)
 
     await asyncio.wait_for(gone.wait(), 30)
 

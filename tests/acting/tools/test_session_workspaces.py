@@ -21,6 +21,7 @@ from spar import Action, Agent, Call, Context, Perception
 from spar.errors import ConflictError
 from spar.protocols.host import Home, own_parts
 from spar.testing import VirtualClock
+from tests.acting.approval_tools import on_hand
 
 #: Keys that strangers may choose.
 KEYS = (
@@ -212,9 +213,7 @@ async def test_a_decision_that_another_session_gives_holds_in_the_folder_of_the_
             "replace": {"call": {"_tool": "shell", "argv": ["pwd"]}},
         }[decision]
         await queue.decide(row.id, row.digest, decision, by="ada", **more)
-        resumed = executor.resumable("alice")
-        assert resumed is not None
-        second = await executor.act(resumed, Context("main", "c2", session="alice"))
+        second = await executor.act(on_hand(executor, "alice"), Context("main", "c2", session="alice"))
         assert second.results[0].status == "ok", second.results[0].fault
         found = second.results[0].output["stdout"].strip()
     assert found == str(tmp_path / "workspace" / Path(*own_parts("alice")))

@@ -20,6 +20,7 @@ from spar.errors import ConfigError, PermanentError
 from spar.protocols import Home
 from spar.testing import check_tool
 from spar.types import Call, Fault
+from tests.waiting import cancelled
 
 pytestmark = pytest.mark.process
 
@@ -192,9 +193,7 @@ async def test_cancelling_the_call_ends_the_program(anything: ShellTool, tmp_pat
             break
         await asyncio.sleep(0.005)
 
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await cancelled(running)
 
     assert [line for line in command_lines() if name in line] == []
 

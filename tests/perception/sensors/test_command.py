@@ -19,6 +19,7 @@ from spar.parts.registry import Registry
 from spar.ports.services import Programs
 from spar.protocols import Home, SensorContext
 from spar.testing import check_sensor
+from tests.waiting import cancelled
 
 pytestmark = pytest.mark.process
 
@@ -178,9 +179,7 @@ async def test_a_cancelled_run_ends_its_tree(bench: Bench) -> None:
     while len(alive(MARK)) < 2:
         await asyncio.sleep(0.01)
         assert not running.done()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await cancelled(running)
     assert alive(MARK) == []
 
 

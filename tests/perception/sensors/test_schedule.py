@@ -259,27 +259,6 @@ async def test_a_clock_set_back_repeats_no_tick(clock: VirtualClock) -> None:
     assert job.reported == []
 
 
-async def test_a_clock_that_was_years_ahead_does_not_silence_the_schedule(clock: VirtualClock) -> None:
-    clock.set_wall(START + timedelta(days=4000))
-    job = await Told(clock, cron="0 * * * *").start()
-    await clock.advance(3600)
-    clock.set_wall(START + timedelta(minutes=30))
-    count = len(job.due)
-    await clock.advance(3600)
-
-    assert job.due[count:] == ["01 01:00:00"]
-
-
-async def test_an_interval_goes_on_after_the_clock_was_set_back(clock: VirtualClock) -> None:
-    job = await Told(clock, interval=60.0).start()
-    await clock.advance(60)
-    clock.jump_wall(-7200)
-    await clock.advance(120)
-
-    assert 2 <= len(job.due) <= 3
-    assert job.reported == []
-
-
 async def test_a_suspended_machine_is_noticed_within_half_a_minute(clock: VirtualClock) -> None:
     job = await Told(clock, cron="0 6 * * *").start()
     await clock.advance(10)

@@ -52,61 +52,15 @@ class Watcher:
             ctx.rows.drop(gone)
 
 
-def held() -> tuple[SensorRows, Unconfirmed, Values]:
-    values, unconfirmed = Values(), Unconfirmed()
-    return SensorRows("sensor:main:eye", OneValueRows(values), unconfirmed), unconfirmed, values
-
-
-async def save(rows: SensorRows) -> None:
-    if changes := rows.unsaved():
-        await rows.write(changes)
-
-
-async def test_a_change_is_written_only_after_what_came_before_it_was_taken() -> None:
-    rows, unconfirmed, store = held()
-    unconfirmed.next = 1
-    rows.keep("a", 1)
-    unconfirmed.next = 2
-    rows.keep("b", 2)
-
-    unconfirmed.confirm(0)
-    await save(rows)
-    assert store.values == {}
-    unconfirmed.confirm(1)
-    await save(rows)
-    assert store.values == {"sensor:main:eye": {"a": 1}}
-    assert await rows.list() == {"a": 1, "b": 2}
-    unconfirmed.confirm(2)
-    rows.drop("a")
-    unconfirmed.confirm(2)
-    await save(rows)
-    assert store.values == {"sensor:main:eye": {"b": 2}}
-    assert not unconfirmed.has_any
-
-
-async def test_a_change_made_in_a_poll_waits_for_what_the_poll_returns() -> None:
-    rows, unconfirmed, store = held()
-    rows.keep("before", 1)
-    unconfirmed.begin_poll()
-    rows.keep("page", 1)
-    unconfirmed.next = 1  # somebody pushes meanwhile
-    unconfirmed.confirm(1)
-    unconfirmed.next = 2  # and the poll returns one
-    assert await rows.list() == {"before": 1, "page": 1}
-    unconfirmed.end_poll()
-
-    unconfirmed.confirm(1)
-    await save(rows)
-    assert store.values == {"sensor:main:eye": {"before": 1}}
-    unconfirmed.confirm(2)
-    await save(rows)
-    assert store.values == {"sensor:main:eye": {"before": 1, "page": 1}}
+def held() -> tuple[SensorRows, Unconfirmed]:
+    unconfirmed = Unconfirmed()
+    return SensorRows("sensor:main:eye", OneValueRows(Values()), unconfirmed), unconfirmed
 
 
 @given(st.lists(st.tuples(st.sampled_from(["push", "keep", "take", "shed", "join", "poll", "polled"]),
                           st.integers(0, 3)), max_size=40))  # fmt: skip
 async def test_joined_changes_are_written_when_each_by_itself_would_have_been(steps: list[tuple[str, int]]) -> None:
-    joined, plain = held()[:2], held()[:2]
+    joined, plain = held(), held()
     waiting, number = list[int](), 0
     for step, (what, place) in enumerate(steps):
         if what == "push":
@@ -133,7 +87,7 @@ async def test_joined_changes_are_written_when_each_by_itself_would_have_been(st
 
 
 def test_a_row_that_is_too_large_is_refused_to_who_keeps_it() -> None:
-    rows, unconfirmed, _ = held()
+    rows, unconfirmed = held()
     with pytest.raises(TooLargeError, match=r"row 'big' of 'sensor:main:eye' is larger than 65536 bytes"):
         rows.keep("big", "x" * 70_000)
     with pytest.raises(TypeError):

@@ -21,7 +21,7 @@ from spar.hooks import Hooks
 from spar.protocols import Context, Host, SensorContext, SensorSpec
 from spar.testing import VirtualClock
 from spar.types import Perception
-from tests.waiting import until
+from tests.waiting import cancelled, until
 
 
 class Recorder:
@@ -492,11 +492,12 @@ async def test_closing_cuts_a_poll_that_runs_and_then_closes(clock: VirtualClock
 # -- cursors
 
 
-async def test_a_cursor_is_saved_only_after_what_came_before_it_was_taken(clock: VirtualClock) -> None:
+async def test_a_row_and_a_cursor_are_saved_only_after_what_came_before_them_was_taken(clock: VirtualClock) -> None:
     store, sensor = Cursors(), Polled()
     async with opened(sensor, clock, store) as stage:
         assert sensor.context is not None
         sensor.context.push(Perception("1"))
+        sensor.context.rows.keep("a", 1)
         sensor.context.push(Perception("2"))
         sensor.context.checkpoint({"at": 2})
 
@@ -506,21 +507,22 @@ async def test_a_cursor_is_saved_only_after_what_came_before_it_was_taken(clock:
         most_important([stage.supervisor.buffer], 1, MOST_BYTES)
         stage.supervisor.buffer.release()
         await stage.supervisor.durable_state.save()
-        assert store.values == {}
+        assert store.values == {"sensor:main:eye": {"a": 1}}
 
         most_important([stage.supervisor.buffer], 1, MOST_BYTES)
         stage.supervisor.buffer.release()
         await stage.supervisor.durable_state.save()
-        assert store.values == {"cursor:main:eye": {"at": 2}}
+        assert store.values == {"cursor:main:eye": {"at": 2}, "sensor:main:eye": {"a": 1}}
 
 
-async def test_a_cursor_set_in_a_poll_waits_for_what_the_poll_returns(clock: VirtualClock) -> None:
+async def test_a_cursor_and_a_row_of_a_poll_wait_for_what_the_poll_returns(clock: VirtualClock) -> None:
     store = Cursors()
 
     class Paging(Polled):
         async def poll(self) -> list[Perception]:
             assert self.context is not None
             self.context.checkpoint(7)
+            self.context.rows.keep("page", 1)
             await clock.sleep(1.0)
             return [Perception("page")]
 
@@ -534,7 +536,7 @@ async def test_a_cursor_set_in_a_poll_waits_for_what_the_poll_returns(clock: Vir
         await clock.sleep(1.0)
         assert len(stage.taken()) == 1
         await stage.supervisor.durable_state.save()
-        assert store.values == {"cursor:main:eye": 7}
+        assert store.values == {"cursor:main:eye": 7, "sensor:main:eye": {"page": 1}}
 
 
 async def test_a_store_that_fails_to_load_delays_the_opening_instead_of_forgetting(clock: VirtualClock) -> None:
@@ -578,9 +580,7 @@ async def test_what_a_cancelled_save_did_not_write_is_saved_the_next_time(clock:
         stage.taken()
         saving = asyncio.ensure_future(stage.supervisor.durable_state.save())
         await asyncio.sleep(0)
-        saving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await saving
+        await cancelled(saving)
         await stage.supervisor.durable_state.save()
 
     assert store.values == {"cursor:main:eye": 1}

@@ -16,6 +16,7 @@ from spar.data.blackboard import Board
 from spar.errors import ConfigError, TransientError
 from spar.hooks import Decision, Hooks
 from spar.testing import Fail, Hang, RecordingTool, ScriptedModel, stream
+from tests.waiting import cancelled
 
 TEXT = {"type": "string"}
 KEYS = ["calls", "output", "meta", "advisors", "_tool", "_id", "_after", "_outputPath", "_output", "_delegate",
@@ -200,9 +201,7 @@ async def test_a_cancelled_run_leaves_nothing_behind() -> None:
     async with asyncio.timeout(10):
         while not stuck.waiting:
             await asyncio.sleep(0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
+        await cancelled(running)
 
     assert (stuck.cancelled, stuck.waiting) == (1, 0)
 

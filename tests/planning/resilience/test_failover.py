@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -369,27 +369,6 @@ async def test_when_the_budget_is_spent_it_is_said_when_there_will_be_more() -> 
     assert caught.value.attempts[0].kind == "budget"
     assert asked([model]) == [1]
     assert models.snapshot()["models"][0]["state"] == "closed"
-
-
-async def test_giving_up_closes_the_model_s_stream_at_once() -> None:
-    class Endless:
-        is_closed = False
-
-        async def __call__(self, request: Request) -> AsyncIterator[Piece]:
-            return self._pieces()
-
-        async def _pieces(self) -> AsyncIterator[Piece]:
-            try:
-                while True:
-                    yield "x"
-            finally:
-                self.is_closed = True
-
-    model = Endless()
-    async with aclosing(await Models([model], clock=VirtualClock())(ASK)) as pieces:  # type: ignore[type-var]
-        await anext(pieces)
-
-    assert model.is_closed
 
 
 def test_it_is_closed_until_as_many_faults_in_a_row_as_their_kind_tolerates() -> None:

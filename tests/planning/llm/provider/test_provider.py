@@ -24,7 +24,7 @@ from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.testing import VirtualClock
 from tests.servers.llm import LlmServer, nowhere
-from tests.servers.llm_replies import FAULTS, GOOD, TWO_CALLS, Cut, Reply, refuses, says, solves
+from tests.servers.llm_replies import FAULTS, GOOD, TWO_CALLS, Reply, refuses, says, solves
 
 LOOK: dict[str, Any] = {
     "type": "object",
@@ -316,25 +316,6 @@ async def test_what_was_used_is_told_before_an_answer_that_ended_badly() -> None
         await asked.aclose()
 
     assert isinstance(used[-1], Usage)
-
-
-@pytest.mark.parametrize("how", ["aclose", "cancel"])
-async def test_giving_up_closes_the_connection_at_once(how: str) -> None:
-    async with LlmServer(TWO_CALLS.cut(8, Cut.HANG)) as server:
-        asked = ProviderModel("tiny", base_url=server.url)
-        pieces: Any = await asked(ASK)
-        if how == "cancel":
-            waiting = asyncio.ensure_future(anext(pieces))
-            await server.until(lambda server: bool(server.requests))
-            await asyncio.sleep(0)
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-        else:
-            await anext(pieces)
-            await pieces.aclose()
-
-        await server.until(lambda server: server.aborted == 1)
-        await asked.aclose()
 
 
 # -- keys, prices, options
