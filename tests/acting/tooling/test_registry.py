@@ -191,50 +191,43 @@ def note(frame, event, argument):
 threading.setprofile(note)
 sys.setprofile(note)
 
-async def look(where: str, times: int = 1) -> str: return where
-async def peep(where: str, times: int = 1) -> str: return where
 async def gaze() -> str: return "wall"
 
 class Shelf:
     name, now = "shelf", []
     def tools(self): return self.now
 
-async def calls(shelf):
-    yield Call("look", {"where": "here"}, id="a", output_path="\u2020state.a")
-    peep.name, shelf.now = "peep", [peep]
-    shelf.on_change()
-    yield Call("peep", {"where": "\u2020state.a", "times": 2})
-"""
+async def without_parameters():
+    async with Executor([gaze]) as executor:
+        result = await executor.run([Call("gaze"), Call("gaze", {"x": 1})])
+    assert result.results[0].output == "wall"
+    assert "no parameter 'x'; known: none" in result.results[1].fault.message
+    assert executor.tools["gaze"].schema["properties"] == {"_tool": {"const": "gaze"}}
+    assert "pydantic" not in sys.modules
 
-
-@pytest.mark.parametrize("is_opened", [True, False])
-def test_the_first_run_of_a_process_makes_what_validates_its_calls_in_a_thread(is_opened: bool) -> None:
-    program = f"""{WATCHED}
-async def main():
+async def first_run(is_opened):
+    async def look(where: str, times: int = 1) -> str: return where
+    async def peep(where: str, times: int = 1) -> str: return where
+    async def calls():
+        yield Call("look", {"where": "here"}, id="a", output_path="\u2020state.a")
+        peep.name, shelf.now = "peep", [peep]
+        shelf.on_change()
+        yield Call("peep", {"where": "\u2020state.a", "times": 2})
+    makers.clear()
     shelf = Shelf()
     executor = Executor([look, shelf])
-    if {is_opened}:
+    if is_opened:
         await executor.__aenter__()
         assert makers == [False], makers
-    first, second = await asyncio.gather(executor.run(calls(shelf)), executor.run([Call("look", {{"where": "x"}})]))
+    first, second = await asyncio.gather(executor.run(calls()), executor.run([Call("look", {"where": "x"})]))
     assert (first.status, second.status) == ("ok", "ok"), (first.errors, second.errors)
     assert makers == [False, False], makers
 
-asyncio.run(main())
+asyncio.run(without_parameters())
+asyncio.run(first_run(False))
+asyncio.run(first_run(True))
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
-def test_tools_without_parameters_need_no_pydantic() -> None:
-    program = f"""{WATCHED}
-async def main():
-    async with Executor([gaze]) as executor:
-        result = await executor.run([Call("gaze"), Call("gaze", {{"x": 1}})])
-    assert result.results[0].output == "wall"
-    assert "no parameter 'x'; known: none" in result.results[1].fault.message
-    assert executor.tools["gaze"].schema["properties"] == {{"_tool": {{"const": "gaze"}}}}
-    assert "pydantic" not in sys.modules
-
-asyncio.run(main())
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+def test_the_first_run_makes_what_validates_its_calls_in_a_thread_and_needs_no_pydantic_without_parameters() -> None:
+    subprocess.run([sys.executable, "-c", WATCHED], check=True, timeout=120)

@@ -239,14 +239,15 @@ TRIGGERS: dict[str, dict[str, Any]] = {
 }
 
 
-#: A day has many looks at the clock: the daily trigger is tried under one policy, where its hour comes twice or not
-#: at all. A moment comes once under any policy.
+#: Each policy is tried with what is regular and jumps of days. A day has many looks at the clock: the daily trigger is
+#: tried where its hour comes twice or not at all.
 CASES = [
     (jump, trigger, missed)
     for jump in JUMPS
     for trigger in TRIGGERS
     for missed in ("skip", "run_once", "run_all")
-    if trigger in ("interval", "cron") or (missed == "run_once" and (trigger == "moment" or jump.startswith("into")))
+    if (trigger in ("interval", "cron") and jump.startswith("ten"))
+    or (missed == "run_once" and (trigger != "daily" or jump.startswith("into")))
 ]
 
 

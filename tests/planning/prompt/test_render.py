@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from planning import render
 from spar.data.blackboard import Board
+from spar.data.json_safe import copier
 from tests.effort import hang_guard
 
 WRITTEN = {"_tool": "t", "_id": "c"}
@@ -222,7 +223,8 @@ class Broken(dict[str, Any]):
     ids=["nan", "infinity", "surrogate", "surrogate key", "huge integer", "deep", "endless", "broken", "object",
          "bytes", "number keys", "3 MB", "many keys"],
 )  # fmt: skip
-def test_nothing_that_a_message_holds_raises_or_hangs(value: Any) -> None:
+def test_nothing_that_a_message_holds_raises_or_hangs(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copier, "AGAIN", 1 << 11)  # of what is endless
     for shape in ("state", "data", "text", "plan", "meta", "advisor", "tool", "error"):
         with hang_guard():
             texts = render(

@@ -61,8 +61,10 @@ class Priced(ScriptedModel):
         return {"requests": 1, "tokens": 5_000, "money": 1_000}
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("way", "kind"),
+    [*(("plan", kind) for kind in KINDS), *((way, kind) for way in WAYS for kind in ("overloaded", "truncated"))],
+)
 async def test_what_was_not_accepted_is_spent_nowhere(way: str, kind: FaultKind, clock: VirtualClock) -> None:
     budgets = Budgets(LIMITS, clock, RecordingEvents())
     budgets.open(None)
