@@ -17,8 +17,8 @@ from spar.agent.parts import AgentParts
 from spar.data.scrub import forget_known
 from spar.health.relief import resident
 from spar.testing import VirtualClock
-from tests.entry_points import remember_entry_points
 from tests.offline import no_route_outside
+from tests.remembered import remember_entry_points, remember_tables, remember_toml
 from tests.shadow import Shadow
 
 #: Tests of parts whose libraries are not installed here (`pip install 'spar-agent[test]'`); in CI all are.
@@ -57,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let nothing be looked for to free while modules and tests are read, which stay: that took a third of the time."""
     config.pluginmanager.register(Tidying())
     remember_entry_points()
+    remember_tables()
+    remember_toml()
     gc.disable()
 
 
@@ -81,24 +83,19 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(autouse=True)
-def forgets_secrets() -> Iterator[None]:
-    """Forget after each test which values are secrets: they are the process's, and tests share one."""
-    yield
-    forget_known()
-
-
-@pytest.fixture(autouse=True)
-def facts_add_up(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compare the state that the facts of each agent add up to with what acts on it; see `tests.shadow`.
+def facts_add_up(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compare the state that the facts of each agent add up to with what acts on it; see `tests.shadow`. Forget then
+    which values are secrets: they are the process's, and tests share one.
 
     Tests that count what an agent costs, or which ids it draws, have the mark `unobserved`.
     """
-    if request.node.get_closest_marker("unobserved") is not None:
-        yield
-        return
     differences: list[str] = []
-    monkeypatch.setattr(AgentParts, "ledger_of", lambda parts, name: Shadow(parts, name, differences.append))
+    ledger_of = AgentParts.ledger_of
+    if request.node.get_closest_marker("unobserved") is None:
+        AgentParts.ledger_of = lambda parts, name: Shadow(parts, name, differences.append)
     yield
+    AgentParts.ledger_of = ledger_of
+    forget_known()
     assert not differences, differences[0]
 
 
