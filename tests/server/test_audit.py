@@ -119,7 +119,7 @@ async def decide(door: Door, decision: str, **more: Any) -> httpx.Response:
 
 async def revoke(door: Door) -> httpx.Response:
     await decide(door, "approve", grant_for=60)
-    (grant,) = (await door.ask("GET", "/v1/grants")).json()
+    grant, *_ = (await door.ask("GET", "/v1/grants")).json()
     return await door.ask("DELETE", f"/v1/grants/{grant['id']}")
 
 
@@ -274,27 +274,26 @@ async def repeat(door: Door, action: str, answer: httpx.Response) -> None:
         assert (again.status_code, again.json()) == (answer.status_code, answer.json()), action
 
 
-@pytest.mark.parametrize("key", list(WALK), ids=" ".join)
-async def test_each_request_that_changes_something_leaves_one_entry_also_if_it_comes_twice(
-    door: Door, key: Key
-) -> None:
-    keys = count()
+async def test_each_request_that_changes_something_leaves_one_entry_also_if_it_comes_twice(door: Door) -> None:
+    keys, before = count(), 0
 
     async def give_a_key(request: httpx.Request) -> None:
         request.headers.setdefault("idempotency-key", f"k{next(keys)}")
 
     door.client.event_hooks = {"request": [give_a_key]}
-    for action, ask in WALK[key]:
-        answer = await ask(door)
-        assert answer.status_code < 300, (action, answer.text)
-        if action != "doubt.resolve":  # which recognizes a repetition itself, and leaves an entry that says so
-            await repeat(door, action, answer)
-        (entry,) = await door.entries(action=action)
-        assert (entry.actor, entry.origin, entry.agent) == ("alice", "http", "main")
-    known = {action for action, _ in WALK[key]} | {"approval.approve", "sender.deny", "token.create"}
-    every = await door.entries()
-    assert {each.action for each in every} <= known
-    assert len(every) == len({each.action for each in every})
+    for key in sorted(WALK, key=lambda key: key == ("POST", "/v1/agent:stop")):  # after which nothing is answered
+        for action, ask in WALK[key]:
+            answer = await ask(door)
+            assert answer.status_code < 300, (action, answer.text)
+            if action != "doubt.resolve":  # which recognizes a repetition itself, and leaves an entry that says so
+                await repeat(door, action, answer)
+        every = await door.entries()
+        left, before = [entry.action for entry in every[: len(every) - before]], len(every)
+        walked = {action for action, _ in WALK[key]}
+        assert walked <= set(left) <= walked | {"approval.approve", "sender.deny", "token.create"}
+        assert len(left) == len(set(left)), left
+        assert {(entry.actor, entry.origin, entry.agent) for entry in every} == {("alice", "http", "main")}
+        await door.agent.resume() if door.agent.state == "paused" else None
     assert await door.memory.audit.verify() == ""
 
 
@@ -383,12 +382,12 @@ async def test_data_and_numbers_that_cannot_be_read_are_the_mistake_of_the_calle
     assert await door.entries() == []
 
 
-@pytest.mark.parametrize("key", ["a/prompt", "prompt", "a:prompt", ":prompt", "a%2Fb", "a/b:reset", "ä.ö/…", "a/./b"])
-async def test_a_session_is_shown_whatever_its_key_ends_with(door: Door, key: str) -> None:
-    await door.agent.submit("hello", session=key)
-    path = f"/v1/sessions/{quote(key, safe='')}"
+async def test_a_session_is_shown_whatever_its_key_ends_with(door: Door) -> None:
+    for key in ("a/prompt", "prompt", "a:prompt", ":prompt", "a%2Fb", "a/b:reset", "ä.ö/…", "a/./b"):
+        await door.agent.submit("hello", session=key)
+        path = f"/v1/sessions/{quote(key, safe='')}"
 
-    assert (await door.ask("GET", path)).json()["key"] == key
-    assert (await door.ask("PATCH", path, {"title": "t"})).json()["key"] == key
-    assert (await door.ask("GET", f"{path}:prompt")).status_code == 409  # a planner without a model has none
-    assert (await door.ask("POST", f"{path}:reset")).json()["key"] == key
+        assert (await door.ask("GET", path)).json()["key"] == key
+        assert (await door.ask("PATCH", path, {"title": "t"})).json()["key"] == key
+        assert (await door.ask("GET", f"{path}:prompt")).status_code == 409  # a planner without a model has none
+        assert (await door.ask("POST", f"{path}:reset")).json()["key"] == key
