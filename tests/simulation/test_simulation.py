@@ -23,8 +23,9 @@ from tests.simulation.loop import Killed, SeededLoop, SteadyWriter, running
 from tests.simulation.service import folder
 from tests.simulation.simulate import simulate
 
-#: How many seeds the gate plays, and how many things happen in each; `make simulate` plays others.
-SEEDS, STEPS = 8, 60
+#: Seeds that the gate plays, and how many things happen in each: of the first 40 the five that lead to the most kinds
+#: of steps, states, events, processes and kills for their time; `make simulate` plays others.
+SEEDS, STEPS = (2, 5, 26, 29, 30), 60
 
 
 # -- the scheduler
@@ -190,7 +191,7 @@ async def test_what_must_not_be_is_noticed(clock: VirtualClock, tell: Callable[[
 # -- the simulations
 
 
-@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_breached_under_faults_and_all_is_well_after_them(seed: int) -> None:
     report = simulate(seed, STEPS)
     trail = "\n".join(report.trace)

@@ -21,7 +21,7 @@ from tests.simulation.soak import Sample, Soaked, slope, soak
 
 #: As many cycles as fit into the gate, and by how much (bytes) memory may grow in their second half: not what leaks
 #: slowly (that takes a million), but what keeps something of each cycle.
-CYCLES, GROWTH = 3_000, 3 << 20
+CYCLES, GROWTH = 1_500, 3 << 19
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def test_what_grows_has_a_slope_and_what_wavers_has_none() -> None:
 # -- a year of a memory in virtual time: its file stays within its limit, and what must be kept is there at the end
 
 
-DAYS, CYCLES_OF_A_DAY, DAY = 400, 6, 86_400.0
+DAYS, CYCLES_OF_A_DAY, DAY = 400, 3, 86_400.0
 #: Bytes of the file; what a year brings is several times as much.
-LIMIT = 6 << 20
+LIMIT = 3 << 20
 LESSON = "never merge the index while it is read"
 
 
