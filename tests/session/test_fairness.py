@@ -225,7 +225,7 @@ async def test_a_denied_cycle_costs_the_usual_pace_and_the_work_waits(
             receipt = await agent.submit("hello", session=session)
         else:
             agent.push(Perception("hello", session=session))
-        await asyncio.sleep(6.2 if interval != 0 else 0.5)  # there, it asks all the time
+        await asyncio.sleep(6.2 if interval != 0 else 0.1)  # there, it asks all the time
         others = 7 if session == "A" and interval == 1.0 else 2
         assert 1 <= asked <= most + (others if interval != 0 else 1_000_000)
         if kind == "submit":

@@ -213,13 +213,13 @@ async def test_who_has_other_rights_is_not_collected_with_the_rest(clock: Virtua
 async def test_a_session_that_collects_rests_until_it_is_quiet(clock: VirtualClock, interval: Any) -> None:
     planner = Planner(turns=1)
     agent = Agent(plan=planner, tools=[work], clock=clock, loop_interval=interval,
-                  settings={"runs": {"queue_mode": "collect", "quiet": 5.0}})  # fmt: skip
+                  settings={"runs": {"queue_mode": "collect", "quiet": 2.0}})  # fmt: skip
     async with agent:
         _, second = [await agent.submit(text, session="chat") for text in ("one", "two")]
         answer = await agent.wait(second.run_id)
 
     assert answer.status == "ok"
-    assert 5.0 <= clock.elapsed <= 7.0
+    assert 2.0 <= clock.elapsed <= 4.0
     assert len(planner.heard) == 2
 
 

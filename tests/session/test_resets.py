@@ -267,10 +267,9 @@ async def test_a_session_that_was_idle_while_no_process_ran_begins_anew(clock: V
 
 async def test_conversations_end_at_the_hour_that_is_set(clock: VirtualClock, folder: Path | None) -> None:
     reader = Reader()
-    settings = {"sessions": {"reset_at": "04:00", "timezone": "Europe/Berlin"}}
+    tick = (clock.now().astimezone(ZoneInfo("Europe/Berlin")) + timedelta(minutes=30)).replace(second=0, microsecond=0)
+    settings = {"sessions": {"reset_at": f"{tick:%H:%M}", "timezone": "Europe/Berlin"}}
     async with agent_of(clock, reader, folder, settings=settings) as agent:
-        berlin = ZoneInfo("Europe/Berlin")
-        tick = clock.now().astimezone(berlin).replace(hour=4, minute=0, second=0, microsecond=0) + timedelta(days=1)
         await clock.sleep((tick - clock.now()).total_seconds() - 600)
         await say(agent, "before")
         await say(agent, "still before")
