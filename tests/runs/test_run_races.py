@@ -343,9 +343,9 @@ async def test_what_a_run_says_after_its_end_is_not_remembered_for_ever(clock: V
 async def test_what_was_said_is_kept_without_a_memory_as_far_as_there_is_room(clock: VirtualClock) -> None:
     transcripts = agent_of(clock).conversations.transcripts
     large = Entry("turn", {"output": {str(number): "x" * 10_000 for number in range(15)}}, "r")
-    for number in range(1_500):
+    for number in range(750):
         transcripts.keep(f"s{number % 300}", [large])
-    for _ in range(1_500):
+    for _ in range(600):
         transcripts.keep("busy", [large])
 
     kept = [await transcripts.read(session) for session in ("busy", *(f"s{number}" for number in range(300)))]

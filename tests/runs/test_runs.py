@@ -32,6 +32,8 @@ from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.ids import new_id
 from spar.loop.cycle import Cycle, closed, requested_wait
 from spar.records.journal import Item
+from spar.runs import runs
+from spar.runs.ends import End
 from spar.runs.runs import KEPT, KEPT_BYTES, Run
 from spar.state.work import RunState
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock, stream
@@ -474,7 +476,7 @@ async def test_a_run_ends_when_it_took_too_long(hangs: bool, clock: VirtualClock
 
 
 async def test_a_run_without_limit_may_take_as_long_as_it_likes(clock: VirtualClock) -> None:
-    planner = ScriptedPlanner([*[Call("again")] * 2000, DONE])
+    planner = ScriptedPlanner([*[10.0, Call("again")] * 100, DONE])
     async with agent_of(clock, planner, settings={"runs": {"timeout": 0}}) as agent:
         status = await agent.wait((await agent.submit("hello")).run_id, timeout=None)
 
@@ -673,9 +675,12 @@ async def test_the_time_of_a_pause_counts_towards_no_limit_and_the_limit_counts_
 # -- what is kept
 
 
-async def test_ended_runs_are_kept_by_their_size_too_and_the_newest_always(clock: VirtualClock) -> None:
-    agent = agent_of(clock)
-    size = KEPT_BYTES // 10
+async def test_ended_runs_are_kept_by_their_size_too_and_the_newest_always(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, kept = agent_of(clock), KEPT_BYTES // 16
+    monkeypatch.setattr(runs, "KEPT_BYTES", kept)
+    size = kept // 10
 
     def ended(output: Any) -> str:
         run = accepted(agent, None)
@@ -689,7 +694,7 @@ async def test_ended_runs_are_kept_by_their_size_too_and_the_newest_always(clock
     assert 8 <= len(known) <= 10
     assert agent.runs.find(small) is None
 
-    huge = ended({"a": ["x" * KEPT_BYTES, "y" * KEPT_BYTES]})
+    huge = ended({"a": ["x" * kept, "y" * kept]})
     assert (await agent.wait(huge, 0)).status == "ok"
     assert [run_id for run_id in large if agent.runs.find(run_id)] == []
 

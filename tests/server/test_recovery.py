@@ -121,13 +121,13 @@ async def test_calls_in_doubt_are_listed_until_they_are_answered(door: Door) -> 
     assert (await door.get("/v1/calls/in-doubt?status=odd")).status_code == 422
 
 
-@pytest.mark.parametrize("id", IDS)
-async def test_every_id_can_be_addressed_however_odd_it_is(door: Door, id: str) -> None:
-    shown = await door.get(f"/v1/calls/in-doubt/{quote(id, safe='')}")
-    answered = await door.answer(id, "failed")
+async def test_every_id_can_be_addressed_however_odd_it_is(door: Door) -> None:
+    for id in IDS:
+        shown = await door.get(f"/v1/calls/in-doubt/{quote(id, safe='')}")
+        answered = await door.answer(id, "failed")
 
-    assert (shown.status_code, shown.json()["id"]) == (200, id)
-    assert (answered.status_code, answered.json()["answer"]) == (200, "failed")
+        assert (shown.status_code, shown.json()["id"]) == (200, id)
+        assert (answered.status_code, answered.json()["answer"]) == (200, "failed")
 
 
 async def test_a_plain_slash_and_a_unique_beginning_do_as_well(door: Door) -> None:
@@ -206,41 +206,35 @@ async def test_the_same_answer_sent_again_under_a_key_is_answered_as_the_first_t
     assert again.json()["answered_at"] == first.json()["answered_at"]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+async def test_a_body_that_says_more_less_or_other_is_refused_and_answers_nothing(door: Door) -> None:
+    assert LONGEST_NAME == 200
+    bodies: list[Any] = [
         {}, {"answer": "yes"}, {"answer": "done", "who": "root"}, {"answer": "done", "answered_by": "root"},
         {"answer": "done", "call": {"_tool": "pay"}}, {"answer": "failed", "output": 1},
         {"answer": "again", "output": None}, {"answer": "done", "by": 7}, {"answer": "done", "by": "x" * 201},
         {"answer": "done", "reason": "x" * (LONGEST_REASON + 1)}, [], "done", b"", b"{", b"\xff", b"[" * 5000,
-    ],
-)  # fmt: skip
-async def test_a_body_that_says_more_less_or_other_is_refused_and_answers_nothing(door: Door, body: Any) -> None:
-    assert LONGEST_NAME == 200
-    refused = await door.post("/v1/calls/in-doubt/c1%2Fpay/resolve", body)
+    ]  # fmt: skip
+    for body in bodies:
+        refused = await door.post("/v1/calls/in-doubt/c1%2Fpay/resolve", body)
 
-    assert refused.status_code == 422
-    assert refused.json()["detail"]
+        assert refused.status_code == 422, body
+        assert refused.json()["detail"]
     assert door.agent.recovery.snapshot()["in_doubt"] == len(IDS)
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "known"),
-    [
+async def test_what_is_not_there_is_refused_with_what_is(door: Door) -> None:
+    for method, path, known in (
         ("GET", "/v1/calls/in-doubt/zz", "no call in doubt 'zz'; known: c1/.., c1/pay"),
         ("GET", "/v1/calls/in-doubt/", "no call in doubt ''; known: "),
         ("POST", "/v1/calls/in-doubt/zz/resolve", "no call in doubt 'zz'; known: "),
         ("GET", "/v1/dead-letters/zz", "no dead letter 'zz'; known: d1, d2/x"),
         ("POST", "/v1/dead-letters/zz/retry", "no dead letter 'zz'; known: d1, d2/x"),
-    ],
-)
-async def test_what_is_not_there_is_refused_with_what_is(door: Door, method: str, path: str, known: str) -> None:
-    answer = await (
-        door.get(path) if method == "GET" else door.post(path, {"answer": "done"} if "resolve" in path else None)
-    )
+    ):
+        body = {"answer": "done"} if "resolve" in path else None
+        answer = await (door.get(path) if method == "GET" else door.post(path, body))
 
-    assert answer.status_code == 404
-    assert known in answer.json()["detail"]
+        assert answer.status_code == 404
+        assert known in answer.json()["detail"]
 
 
 async def test_an_unknown_verb_is_refused_with_the_known_requests(door: Door) -> None:

@@ -172,7 +172,7 @@ def test_no_wrong_input_is_answered_as_an_error_of_the_service(ask: Ask, name: s
     route = ROUTES[name]
     paths = st.fixed_dictionaries(dict.fromkeys(route.path_fields, st.sampled_from(IDS)))
 
-    @settings(max_examples=16, derandomize=True, database=None)
+    @settings(max_examples=8, derandomize=True, database=None)
     @given(paths, queries_of(route), bodies_of(route) if has_body(route) else st.just(b""))
     def check(params: dict[str, str], query: str, body: bytes) -> None:
         path = plain_path(route).format_map({key: quote(text, safe=":") for key, text in params.items()})

@@ -314,7 +314,7 @@ async def test_nothing_is_held_for_sessions_at_rest_but_what_is_known_of_them(
 ) -> None:
     settings = {"sessions": {"idle": "1d", "reset_at": "04:00"}}
     async with agent_of(clock, Reader(), tmp_path, settings=settings) as agent:
-        for number in range(100):
+        for number in range(50):
             await agent.submit("hello", session=f"s{number}")
         await clock.sleep(60)
 

@@ -25,7 +25,7 @@ from tests.simulation.simulate import simulate
 
 #: Seeds that the gate plays, and how many things happen in each: of the first 40 the five that lead to the most kinds
 #: of steps, states, events, processes and kills for their time; `make simulate` plays others.
-SEEDS, STEPS = (2, 5, 26, 29, 30), 60
+SEEDS, STEPS = (2, 5, 13, 26, 30), 60
 
 
 # -- the scheduler
@@ -68,7 +68,7 @@ def test_without_a_seed_the_order_is_asyncios_own() -> None:
 
 
 def test_callbacks_keep_their_order_and_steps_do_not_overtake_them() -> None:
-    for seed in range(50):
+    for seed in range(10):
         seen: list[str] = []
 
         async def play(seen: list[str] = seen) -> None:
