@@ -33,7 +33,6 @@ from spar.ids import new_id
 from spar.loop.cycle import Cycle, closed, requested_wait
 from spar.records.journal import Item
 from spar.runs import runs
-from spar.runs.ends import End
 from spar.runs.runs import KEPT, KEPT_BYTES, Run
 from spar.state.work import RunState
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock, stream
