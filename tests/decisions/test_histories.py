@@ -18,14 +18,12 @@ from tests.decisions.history import History
 
 #: Drawn histories of the gate, and the steps of each.
 HISTORIES, STEPS = 5_000, 30
-PARTS = 4
 #: Histories of which one is written as JSON and read again.
 WRITTEN = 25
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_in_each_history_all_work_is_in_one_place_until_it_is_done_and_every_message_finishes_once(part: int) -> None:
-    for seed in range(part, HISTORIES, PARTS):
+def test_in_each_history_all_work_is_in_one_place_until_it_is_done_and_every_message_finishes_once() -> None:
+    for seed in range(HISTORIES):
         play(seed)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acting.graph.graph import Graph
@@ -444,7 +444,7 @@ class Play:
     st.sampled_from(["wait", "wait", "race"]),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120)
 def test_the_graph_starts_reads_and_gives_up_exactly_what_the_rules_say(
     specs: list[Spec], state: Any, own: Any, fallback: Any, random: Random
 ) -> None:
@@ -465,7 +465,7 @@ _WRITES = st.tuples(
 
 
 @given(st.lists(_WRITES, max_size=12), st.randoms(use_true_random=False))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_a_board_says_at_every_moment_what_folding_all_messages_anew_says(writes: list[Any], random: Random) -> None:
     board, log = Board(), Log()
     for instance, paths, value, method in writes:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory import Memory
@@ -39,7 +39,7 @@ def line(**fields: object) -> str:
     return json.dumps({"situation": "x", **fields})
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15)
 @given(st.lists(EXPERIENCES, max_size=6, unique_by=lambda experience: experience.id))
 async def test_what_was_exported_is_imported_equal(experiences: list[Experience]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -68,12 +68,6 @@ async def test_open_files_are_taken_too_and_large_memories_go_in_batches(tmp_pat
     async with Memory.open("sqlite://:memory:") as memory:
         assert await memory.import_(target) == 1_200
         assert (await memory.recall("1199"))[0].id == "e1199"
-
-
-async def test_an_empty_memory_exports_an_empty_file(tmp_path: Path) -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        assert await memory.export(tmp_path / "empty.jsonl") == 0
-    assert (tmp_path / "empty.jsonl").read_text() == ""
 
 
 async def test_a_file_with_bad_lines_is_refused_whole_and_the_lines_are_named(tmp_path: Path) -> None:

@@ -14,14 +14,6 @@ from spar.types import Experience, Fault
 from tests.memory.sqlite.test_writer import until
 
 
-async def test_each_opening_counts_the_epoch_up(tmp_path: Path) -> None:
-    for epoch in (1, 2, 3):
-        async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
-            assert memory.snapshot()["epoch"] == epoch
-    async with Memory.open("sqlite://:memory:") as memory:
-        assert memory.snapshot()["epoch"] == 1
-
-
 async def test_a_process_that_was_taken_over_cannot_write_and_everybody_is_told(tmp_path: Path) -> None:
     told: list[Fault | None] = []
     zombie = Memory.open(f"sqlite:///{tmp_path}/memory.db")

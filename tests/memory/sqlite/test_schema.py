@@ -48,28 +48,6 @@ def fail_halfway(connection: Connection) -> None:
     raise RuntimeError("power cut")
 
 
-def test_an_empty_file_of_version_0_becomes_the_present_format(tmp_path: Path) -> None:
-    connection = open_at(tmp_path / "memory.db")
-
-    assert schema.version(connection) == 0
-    assert schema.migrate(connection) == len(schema.STEPS)
-    assert schema.version(connection) == len(schema.STEPS)
-    assert schema.migrate(connection) == 0
-    connection.close()
-
-
-def test_an_older_file_is_migrated_with_what_it_holds(tmp_path: Path) -> None:
-    old_file(tmp_path / "memory.db")
-    connection = open_at(tmp_path / "memory.db")
-
-    steps = schema.migrate(connection, steps=[create_notes, add_kind])
-
-    assert steps == 1
-    assert schema.version(connection) == 2
-    assert connection.execute("SELECT text, kind FROM note").get == ("kept", "old")
-    connection.close()
-
-
 def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     old_file(tmp_path / "memory.db")
     connection = open_at(tmp_path / "memory.db")
