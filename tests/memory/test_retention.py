@@ -33,7 +33,8 @@ def connection(tmp_path: Path) -> Iterator[Connection]:
 def fill(connection: Connection, count: int, *, text: str = "x") -> None:
     for number in range(count):
         at = NOW - timedelta(days=number)
-        experiences.insert(connection, [experiences.row(Experience(f"{text} {number}", id=f"e{number}", at=at))])
+        lived = Experience(f"{text} {number}", id=f"e{number}", at=at, success=False, lesson="rare", helped=9)
+        experiences.insert(connection, [experiences.row(lived)])
         cycle_log.insert(connection, cycle_log.row(CycleRecord(f"c{number}", "main", "main", at, 0.1, "acted")))
 
 
@@ -48,7 +49,7 @@ def trim_all(connection: Connection, limits: RetentionLimits) -> int:
     return gone
 
 
-def test_what_is_too_old_goes_and_with_it_its_words(connection: Connection) -> None:
+def test_what_is_too_old_goes_whatever_it_is_worth_and_with_it_its_words(connection: Connection) -> None:
     fill(connection, 10, text="disk")
 
     gone = trim_all(connection, RetentionLimits(4.5, None, None, None))

@@ -65,15 +65,6 @@ def test_under_the_limit_the_least_useful_of_the_oldest_go_first(connection: Con
     assert sum(int(id[1:]) % 2 for id in kept if id != "e-1") == 199
 
 
-def test_what_is_too_old_goes_whatever_it_is_worth(connection: Connection) -> None:
-    put(connection, -60 * 24 * 10, success=False, lesson="rare", helped=9)
-    put(connection, 0)
-
-    trim(connection, RetentionLimits(5, None, None, None), NOW.timestamp())
-
-    assert ids(connection) == {"e0"}
-
-
 def written(connection: Connection, beginning: int, count: int) -> None:
     for number in range(beginning, beginning + count):
         at = NOW + timedelta(seconds=number)

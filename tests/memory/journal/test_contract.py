@@ -74,21 +74,6 @@ async def test_accepted_work_is_there_once_in_the_order_of_its_times(journal: Wo
     assert await journal.views.items(AGENT) == [first, second]
 
 
-async def test_what_is_told_is_read_at_once_and_the_last_of_it_counts(journal: WorkJournal) -> None:
-    waits = item("waits", kind="run")
-    for attempts in range(3):
-        tell(journal, facts.WorkChanged, item=replace(waits, attempts=attempts))
-    tell(journal, facts.RetryPlanned, item=replace(item("later", 1), due_at=START))
-    assert [(one.id, one.attempts) for one in await journal.views.items(AGENT)] == [("waits", 2), ("later", 0)]
-    assert await journal.views.run(AGENT, "waits") == (replace(waits, attempts=2), None)
-    assert await journal.views.run(AGENT, "unknown") == (None, None)
-    tell(journal, facts.RunAnswered, run="waits", answer={"run_id": "waits", "status": "ok"})
-    assert await ids(journal) == ["later"]
-    await journal.safe()
-    assert journal.is_safe
-    assert (journal.is_behind, journal.refusal) == (False, "")
-
-
 async def test_a_cycle_is_open_from_its_beginning_until_it_is_written(journal: WorkJournal) -> None:
     calls = tuple(Call("look", id=id) for id in ("ended", "begun", "waits", "put off"))
     await accept(journal, item("done"), item("left", 1), item("run", 2, kind="run"))
@@ -118,17 +103,6 @@ async def test_a_cycle_is_open_from_its_beginning_until_it_is_written(journal: W
     tell(journal, facts.CycleWritten, cycle="1", closing=Closing("acted", run_id="run", done=("done",)))
     assert (await journal.views.unfinished(AGENT), await ids(journal)) == ([], ["left", "run"])
     assert journal.open_cycles == 0
-
-
-async def test_a_call_without_its_cycle_is_open_until_it_ends(journal: WorkJournal) -> None:
-    call = Call("look", id="call")
-    tell(journal, facts.CycleOpened, cycle="1")
-    tell(journal, facts.CallDetached, cycle="1", action=Action((call,), id="a"), effect="once")
-    tell(journal, facts.CycleWritten, cycle="1", closing=Closing("acted"))
-    [detached] = await journal.views.unfinished(AGENT)
-    assert (detached.cycle_id, detached.effect) == ("1/call", "once")
-    tell(journal, facts.CallAttached, cycle="1", call="call")
-    assert await journal.views.unfinished(AGENT) == []
 
 
 async def test_a_reset_leaves_the_cycle_that_it_cuts_off_as_the_next_process_shall_see_it(journal: WorkJournal) -> None:
