@@ -228,14 +228,12 @@ class Journal:
         event = self._rows.fact("", item.id, "accepted", {"kind": item.kind})
         body, was_cut = encoded(item, limit=MOST_ACCEPTED)
         if was_cut:
-            raise TooLargeError(
-                f"{item.kind} {item.id!r} is too large to be accepted: at most {MOST_ACCEPTED >> 20} MiB"
-            )
+            most = f"at most {MOST_ACCEPTED >> 20} MiB"
+            raise TooLargeError(f"{item.kind} {item.id!r} is too large to be accepted: {most}")
         row = self._rows.item(agent, item, sealed(body))
 
         def write(connection: Connection) -> Item | None:
-            known = queries.known_item(connection, agent, item.id, item.key)
-            if known is None:
+            if (known := queries.known_item(connection, agent, item.id, item.key)) is None:
                 events.append(connection, [event])
                 connection.execute(statements.PUT_ITEM, row)
                 if use is not None:
