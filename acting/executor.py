@@ -287,7 +287,8 @@ class Executor:
         scope = Scope(action.id, run_id=run_id, trust=trust)
         if context is not None:
             scope = Scope(action.id, context.cycle_id, context.session, run_id, trust)
-        replay = Replay.known(context.known) if context is not None and context.known else None
+        known = context.known if context is not None else ()  # as the journal has them
+        replay = Replay({result.call.id: result for result in known}) if known else None
         messages, results = (run.messages, run.results) if run is not None else ((), ())
         if calls is action.calls and not calls and replay is None and scope.session not in self._runtime.late.sessions:
             return await self._without_calls(action, scope, messages)

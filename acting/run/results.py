@@ -6,7 +6,7 @@ as a conflict. Calls that only add to an array do not conflict with one another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -230,16 +230,11 @@ class Replay(Struct, eq=False):
     @classmethod
     def of(cls, cut: ActionResult) -> Replay | None:
         """Return the replay of an interrupted batch by its result; None if no call of it has ended."""
-        results = _by_id(filter(_is_final, cut.results))
+        results = {result.call.id: result for result in cut.results if _is_final(result)}
         if not cut.messages:
             return cls(results) if results else None
         messages = [message for message in cut.messages if message.get("kind") != "error"]
         return cls(results, messages, is_on_board=True)
-
-    @classmethod
-    def known(cls, results: Iterable[CallResult]) -> Replay:
-        """Return the replay of results from a journal."""
-        return cls(_by_id(results))
 
     def take_over(self, step: Step, runtime: Runtime, graph: Graph) -> bool:
         """Give an arriving call its known result, if the values are on the board; return whether it has one now."""
@@ -263,10 +258,6 @@ class Replay(Struct, eq=False):
                 step.moment = writes.count
                 judge_trust(runtime, step, step.scope.trust)
                 yield step, replace(result, call=step.call)
-
-
-def _by_id(results: Iterable[CallResult]) -> dict[str, CallResult]:
-    return {result.call.id: result for result in results}
 
 
 def _is_final(result: CallResult) -> bool:
