@@ -209,7 +209,7 @@ class Step(Node, eq=False, kw_only=True):
                         ):
                             self.entry = catalog.rewritten(entry)
             if params or not entry.parameters.is_empty:
-                params = entry.parameters.validate(params, self.references)
+                params = entry.parameters.validate(params, self.references if reads else ())
             self.arguments = params
         except ValueTooLargeError as error:
             self.call = replace(call, params=plain(call.params))  # shortened: the value may contain itself
