@@ -262,6 +262,9 @@ def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     with served(Novelist(stories)) as server:
         spar = Spar(tmp_path_factory.mktemp("house"))
         configured(spar, server.url)
+        spar.edit(
+            "recall = 0", f'recall = 0\nallowed_models = ["scripted", {{ name = "second", base_url = "{server.url}" }}]'
+        )
         house = House(spar, server, stories)
         yield house
         house.service.kill()

@@ -50,11 +50,10 @@ def test_a_bad_file_is_refused_with_file_line_key_and_what_is_known(
     assert old in text
     changed = text.replace(old, new, 1)
     spar.write(changed)
-    del spar.environ["SPAR_SERVICE__PORT"]  # nothing of this comes as far as a port
     first = text[: text.index(old)].count("\n") + 1
     lines = {first + offset for offset in range(new.count("\n") + 1)}
 
-    answer = spar("run")
+    answer = spar("config", "check")
 
     assert answer.code == 78, answer
     assert answer.out == ""

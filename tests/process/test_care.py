@@ -1,4 +1,4 @@
-"""Copying, putting back, checking and examining what is kept, from the shell, while the service runs and while not."""
+"""Taking out, bringing in, copying and examining what is kept, from the shell, with the service and without."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from memory.care import losses
+
 pytestmark = pytest.mark.process
 
 
@@ -15,9 +17,28 @@ def found(spar: Any, name: str) -> dict[str, Any]:
     return next(line for line in spar("doctor", "--json").json if line["name"] == name)
 
 
-def test_a_copy_is_made_while_the_service_runs_and_put_back_when_it_does_not(spar: Any, service: Any) -> None:
+def test_what_is_kept_is_taken_out_brought_in_copied_put_back_and_what_is_lost_acknowledged(
+    spar: Any, service: Any
+) -> None:
+    assert spar("send", "note: the colour of the cellar door is green").code == 0
+    exported = spar.folder / "all.jsonl"
+    assert spar("memory", "export", str(exported)).code == 0
+    number = len(exported.read_text().splitlines())
+    assert spar("memory", "import", str(exported)).out == (
+        f"0 new experiences, untrusted; {number} of {number} were here already, and stay as they are\n"
+    )
 
-    assert spar("send", "hello").code in (0, 1)
+    refused = spar("memory", "import", str(spar.config))
+    assert refused.code == 65
+    assert "line 2: no JSON" in refused.err
+    assert "expected a JSON object a line, as spar memory export writes them" in refused.err
+    assert "must be a time (2026-01-31" in spar("memory", "search", "--since", "yesterday").err
+    assert "must be a time (2026-01-31" in spar("audit", "list", "--since", "yesterday").err
+    assert "spar memory search lists those that are" in spar("memory", "forget", "nope").err
+    said = spar("memory", "transcripts", "cellar").out
+    assert "the colour of the cellar door is green" in said
+    assert "{" not in said
+
     made = spar("memory", "backup", "copy.db", "--json")
     assert made.code == 0, made
     assert made.json["bytes"] == (spar.folder / "copy.db").stat().st_size
@@ -38,6 +59,20 @@ def test_a_copy_is_made_while_the_service_runs_and_put_back_when_it_does_not(spa
     assert spar("memory", "verify").code == 0
     assert before["is_whole"]
 
+    file = spar.state / "memory.db"
+    losses.note(str(file), ["what came after noon is missing"])
+
+    asked = spar("doctor")
+    assert asked.code == 1
+    assert "what came after noon is missing" in asked.out
+    assert "spar doctor --acknowledge" in asked.out
+    acknowledged = spar("doctor", "--acknowledge")
+    assert "1 losses" in acknowledged.out
+    assert [each["action"] for each in spar("audit", "list", "--json").json][:1] == ["memory.acknowledge"]
+    assert spar("audit", "verify").code == 0
+    assert found(spar, "service")
+    assert "what came after noon" not in spar("doctor").out
+
 
 def test_the_doctor_is_content_before_the_first_start_and_says_what_is_wrong_with_a_configuration(spar: Any) -> None:
     first = spar("doctor")
@@ -51,22 +86,3 @@ def test_the_doctor_is_content_before_the_first_start_and_says_what_is_wrong_wit
     assert second.code == 1, second
     assert [line["state"] for line in second.json] == ["bad"]
     assert "nonsense" in second.json[0]["found"]
-
-
-def test_a_loss_is_bad_until_somebody_acknowledges_it(spar: Any, service: Any) -> None:
-    from memory.care import losses
-
-    service.stop()
-    [file] = spar.state.glob("*.db")
-    losses.note(str(file), ["what came after noon is missing"])
-
-    asked = spar("doctor")
-    assert asked.code == 1
-    assert "what came after noon is missing" in asked.out
-    assert "spar doctor --acknowledge" in asked.out
-    acknowledged = spar("doctor", "--acknowledge")
-    assert "1 losses" in acknowledged.out
-    assert [each["action"] for each in spar("audit", "list", "--json").json][:1] == ["memory.acknowledge"]
-    assert spar("audit", "verify").code == 0
-    assert found(spar, "service")
-    assert "what came after noon" not in spar("doctor").out

@@ -119,9 +119,9 @@ def test_a_denied_call_and_one_with_other_parameters(talk: House) -> None:
 
 
 def test_nothing_is_lost_or_doubled_when_the_service_is_killed(talk: House) -> None:
-    """In the middle of an answer, and between two messages."""
+    """In the middle of an answer, while a call waits, and between two messages."""
     gate = threading.Event()
-    talk.told(story=lambda text: story(text, gate), hello=lambda text: says("hi"))
+    talk.told(story=lambda text: story(text, gate), hello=lambda text: says("hi"), pay=payment)
     with chatting(talk) as chat:
         chat.shows("/help")
         chat.say("[story] tell me a story")
@@ -133,15 +133,24 @@ def test_nothing_is_lost_or_doubled_when_the_service_is_killed(talk: House) -> N
         chat.shows(STORY)
         until(lambda: not talk.service.agent["open_runs"], "the end of the run", PATIENCE)
 
+        chat.say("[pay] pay the baker 30")
+        chat.shows("run it? y, n")
+        talk.live_again()
+        assert not talk.lines("paid.txt")
+        chat.say("y")
+        chat.shows("the baker is paid")
+        until(lambda: not talk.service.agent["open_runs"], "the end of the run", PATIENCE)
+
         talk.service.kill()
         chat.say("[hello] are you still there?")
-        chat.shows("the service does not answer", 2)
+        chat.sees(lambda text: "the service does not answer" in text.partition("is paid")[2])
         talk.live_again()
         chat.sees(lambda text: "hi\n" in text)
         chat.say("/quit")
         assert chat.ended() == 0
     assert chat.text.count(STORY) == 1
-    assert talk.said == ["[story] tell me a story", "[hello] are you still there?"]
+    assert talk.said == ["[story] tell me a story", "[pay] pay the baker 30", "[hello] are you still there?"]
+    assert talk.lines("paid.txt") == ["30 to baker"]
 
     with chatting(talk, "--history", "1") as chat:
         chat.shows("/help")
@@ -244,12 +253,12 @@ def test_commands_of_a_pipe_say_what_they_did_not_read(talk: House) -> None:
     talk.told(hello=hello)
     begun = talk.spar("chat", "fresh", stdin=b"/new what is the load?\n")
     assert begun.err.splitlines() == ["the words behind /new were not read", "the conversation begins anew"]
-    told = talk.spar(
-        "chat", talk.session, stdin=b"/model default\n/think default\n[hello] are you there?\n/reset\n/think much\n"
-    )
+    lines = "/model second\n[hello] are you there?\n/model default\n/think default\n/reset\n/think much\n"
+    told = talk.spar("chat", talk.session, stdin=lines.encode())
     assert "hello" in told.out
+    assert talk.server.requests[-1].body["model"] == "second"
     assert told.err.splitlines() == [
-        "model: as configured", "thinking: as configured", "the conversation begins anew",
+        "model: second", "model: as configured", "thinking: as configured", "the conversation begins anew",
         "/think much: must be off, low, medium, high, or default",
     ]  # fmt: skip
     assert f"{talk.session}#2 begins: reset by " in talk.spar("sessions", "transcript", talk.session).out
