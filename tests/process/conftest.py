@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -31,7 +30,7 @@ CONFIG = Path(__file__).parents[2] / "config.toml"
 #: Seconds that anything may take on a loaded machine before a test says that it never came.
 PATIENCE = 300.0
 #: Commands that have a process of their own, whatever ends them.
-ENDLESS = {"run", "top", "chat", "shell", "follow"}
+ENDLESS = {"run", "top", "chat", "shell"}
 
 
 def until(condition: Callable[[], Any], what: str | Callable[[], str], within: float = PATIENCE) -> Any:
@@ -322,20 +321,6 @@ def start(spar: Spar) -> Iterator[Callable[..., Service]]:
 def service(start: Callable[..., Service]) -> Service:
     """A service that runs."""
     return start().ready()
-
-
-@pytest.fixture
-def say(spar: Spar, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """A command, run here: beginning a process for each would take longer than all that they do."""
-
-    def run(*arguments: str) -> Any:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(["-c", str(spar.config), *arguments])
-        heard = capsys.readouterr()
-        return SimpleNamespace(code=ended.value.code, out=heard.out, err=heard.err)
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from spar.cli.main import main
 from tests.process.conftest import PATIENCE, Service, Spar, _Socket, until
 from tests.servers.llm import LlmServer, served
 from tests.servers.llm_replies import Reply, Step, ToolCall, pieces, says
@@ -322,12 +321,3 @@ def check_transcript(entries: list[dict[str, Any]]) -> None:
     for run_id, kinds in runs.items():
         assert kinds[0] == "user", (run_id, kinds)
         assert [kind == "end" for kind in kinds] == [False] * (len(kinds) - 1) + [True], (run_id, kinds)
-
-
-def command(spar: Spar, *arguments: str) -> int:
-    """A command in this process: beginning one for each would take longer than all that they do. Its exit code."""
-    try:
-        main(["-c", str(spar.config), *arguments])
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    raise AssertionError("a command ends with a code")

@@ -20,7 +20,6 @@ from tests.process.conversation import (
     asked_for,
     check_events,
     check_transcript,
-    command,
     configured,
     followed,
     is_summing_up,
@@ -67,9 +66,7 @@ def slow(text: str) -> Reply:
     return says("", garden, note("bobs-secret", _after=["x"]))
 
 
-def test_two_sessions_talk_side_by_side(
-    spar: Spar, start: Callable[..., Service], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_sessions_talk_side_by_side(spar: Spar, start: Callable[..., Service]) -> None:
     gate = threading.Event()
     stories: dict[str, Story] = {
         "key": lambda text: says("It is kept in mind."),
@@ -96,10 +93,10 @@ def test_two_sessions_talk_side_by_side(
         alices = [talk.submit("alice", f"[key] remember that it is {KEY}. {LONG}")]
         assert talk.ended(alices[0])["output"] == "It is kept in mind."
         alices += [*_corrects(talk, server), *_asks(talk)]
-        alices += [*_listens(talk, gate, capsys), *_talks_for_long(talk, server)]
+        alices += [*_listens(talk, gate), *_talks_for_long(talk, server)]
 
         # Bob has had enough, and is served again.
-        assert command(spar, "runs", "abort", bobs[0]) == 0
+        assert spar("runs", "abort", bobs[0]).code == 0
         assert (status := talk.status(bobs[0]))["error"] == "aborted", status
         bobs.append(talk.submit("bob", "[hello] are you there?"))
         assert talk.ended(bobs[1])["output"] == "hello, bob"
@@ -148,7 +145,7 @@ def _asks(talk: Talk) -> list[str]:
     paid = talk.submit("alice", "[payment] pay the baker 30")
     [waiting] = until(lambda: talk.service.api("/v1/approvals").json(), "the question", PATIENCE)
     assert not talk.lines("paid.txt")
-    assert command(talk.spar, "approvals", "approve", "--yes", waiting["id"]) == 0
+    assert talk.spar("approvals", "approve", "--yes", waiting["id"]).code == 0
     assert talk.ended(paid)["output"] == "the baker is paid"
     assert talk.lines("paid.txt") == ["30 to baker"]
 
@@ -157,7 +154,7 @@ def _asks(talk: Talk) -> list[str]:
     return [paid, told]
 
 
-def _listens(talk: Talk, gate: threading.Event, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def _listens(talk: Talk, gate: threading.Event) -> list[str]:
     """An answer as it is written, over a connection that breaks off, and one that nobody is to hear."""
     run_id = talk.submit("alice", "[story] tell me a story")
     heard: list[dict[str, Any]] = []
@@ -172,9 +169,7 @@ def _listens(talk: Talk, gate: threading.Event, capsys: pytest.CaptureFixture[st
     check_events(heard)
     assert written(heard) == heard[-1]["data"]["output"] == STORY
 
-    capsys.readouterr()
-    assert command(talk.spar, "send", "--follow", "--session", "alice", "[again] tell it again") == 0
-    assert capsys.readouterr().out == f"{STORY}\n"
+    assert talk.spar("send", "--follow", "--session", "alice", "[again] tell it again").out == f"{STORY}\n"
     again = next(entry["run_id"] for entry in talk.transcript("alice") if "[again]" in entry["body"].get("text", ""))
 
     silent = talk.submit("alice", "[nothing] this is only to be known")
@@ -224,7 +219,7 @@ def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start
         alices = [talk.submit("alice", "What is the temperature of the room? Measure it.", output=WORDS)]
         until(lambda: talk.status(alices[0])["started_at"] and talk.status(bobs[0])["started_at"], "both runs")
         alices.append(talk.submit("alice", "No, measure the temperature of the garden."))
-        assert command(spar, "runs", "abort", bobs[0]) == 0
+        assert spar("runs", "abort", bobs[0]).code == 0
         bobs.append(talk.submit("bob", "Say hello."))
         approved = _attended(talk, [*alices, *bobs])
         told: list[dict[str, Any]] = []

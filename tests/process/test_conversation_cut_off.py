@@ -21,7 +21,6 @@ from tests.process.conversation import (
     asked_for,
     check_events,
     check_transcript,
-    command,
     configured,
     followed,
     held,
@@ -136,7 +135,7 @@ def test_killed_twice_in_the_middle_of_everything_it_loses_and_doubles_nothing(
         deaths.gate.set()
         talk.open("go")
         [waiting] = until(lambda: talk.service.api("/v1/approvals").json(), "the question", PATIENCE)
-        assert command(spar, "approvals", "approve", "--yes", waiting["id"]) == 0
+        assert spar("approvals", "approve", "--yes", waiting["id"]).code == 0
         ends = {name: talk.ended(run_id) for name, run_id in runs.items()}
 
         assert {name: end["output"] for name, end in ends.items()} == {
@@ -232,7 +231,7 @@ def test_a_run_waits_for_a_provider_that_is_down_and_nothing_passes_the_cap(
         talk = Talk(spar, start().ready())
         until(lambda: model_of(talk)["deferred"], "a run that still waits", PATIENCE)
         assert bill_of(talk) == paid == sum(asked.status == 200 for asked in server.requests) * PRICE
-        assert command(spar, "runs", "abort", runs[-1]) == 0
+        assert spar("runs", "abort", runs[-1]).code == 0
         assert talk.service.stop() == 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import pty
 import subprocess
@@ -80,17 +79,15 @@ def at_a_terminal(spar: Any, typed: str, *arguments: str) -> int:
         (["dead", "retry"], "Missing argument"), (["dead", "drop", ""], "ID is empty"),
     ],
 )  # fmt: skip
-def test_what_is_typed_wrong_is_said_before_anybody_is_asked(
-    say: Callable[..., Any], command: list[str], said: str
-) -> None:
-    heard = say(*command)
+def test_what_is_typed_wrong_is_said_before_anybody_is_asked(spar: Any, command: list[str], said: str) -> None:
+    heard = spar(*command)
 
     assert (heard.code, heard.out) == (64, "")
     assert said in heard.err
 
 
 def test_a_call_that_died_is_in_doubt_until_somebody_says_what_became_of_it(
-    spar: Any, start: Callable[..., Any], say: Callable[..., Any]
+    spar: Any, start: Callable[..., Any]
 ) -> None:
     (spar.folder / "mine.py").write_text(PARTS)
     spar.write(CONFIG)
@@ -100,21 +97,21 @@ def test_a_call_that_died_is_in_doubt_until_somebody_says_what_became_of_it(
     assert service.wait() == 137
 
     service = start().ready()
-    (found,) = spar.until(lambda: json.loads(say("calls", "list", "--json").out), "a call in doubt")
-    waited = say("runs", "wait", sent.out.strip()) if sent.code == 0 else None
+    (found,) = spar.until(lambda: spar("calls", "list", "--json").json, "a call in doubt")
+    waited = spar("runs", "wait", sent.out.strip()) if sent.code == 0 else None
 
     assert waited is None or (waited.code == 1 and "a call is in doubt: pay" in waited.err), waited
-    listed, shown = say("calls", "list"), say("calls", "show", found["cycle_id"])
+    listed, shown = spar("calls", "list"), spar("calls", "show", found["cycle_id"])
     assert (listed.code, shown.code) == (0, 0)
     assert found["id"] in listed.out
     assert '"to": "al\\u{202e}ice"' in shown.out
     assert "\u202e" not in listed.out + shown.out
-    assert "recovery in doubt 1 (spar calls list)" in say("status").out
+    assert "recovery in doubt 1 (spar calls list)" in spar("status").out
     assert service.agent["recovery"]["in_doubt"] == 1
     assert service.get("/readyz").status_code == 200
 
     for command in (["show", "zz"], ["resolve", "zz", "done"]):
-        answer = say("calls", *command)
+        answer = spar("calls", *command)
         assert (answer.code, answer.out) == (1, ""), command
         assert (
             answer.err
@@ -122,10 +119,10 @@ def test_a_call_that_died_is_in_doubt_until_somebody_says_what_became_of_it(
         ), command
 
     assert at_a_terminal(spar, "n", "calls", "resolve", found["id"], "done") == 1
-    assert [each["id"] for each in json.loads(say("calls", "list", "--json").out)] == [found["id"]]
+    assert [each["id"] for each in spar("calls", "list", "--json").json] == [found["id"]]
 
     resolved = spar("calls", "resolve", found["id"], "done", "--output", '"paid"', "--by", "the bank")
-    again = say("calls", "resolve", found["id"], "failed")
+    again = spar("calls", "resolve", found["id"], "failed")
 
     by = f"{getpass.getuser()} for the bank"
     assert resolved.code == 0, resolved
@@ -134,15 +131,15 @@ def test_a_call_that_died_is_in_doubt_until_somebody_says_what_became_of_it(
     assert again.code == 1
     assert f"is not in doubt any more: it was answered 'done' by {by} at " in again.err
     service.said("call in doubt answered", id=found["id"], answer="done", by=by)
-    assert say("calls", "list").out == "no call is in doubt\n"
+    assert spar("calls", "list").out == "no call is in doubt\n"
     assert (spar.folder / "paid.txt").read_text() == "al\u202eice\n"
 
     service.stop()
-    assert [each["answer"] for each in json.loads(say("calls", "list", "--status", "all", "--json").out)] == ["done"]
-    assert f"by {by}" in say("calls", "show", found["id"]).out
-    (marked,) = json.loads(say("--json", "cycles", "show", found["cycle_id"]).out)["doubts"]
+    assert [each["answer"] for each in spar("calls", "list", "--status", "all", "--json").json] == ["done"]
+    assert f"by {by}" in spar("calls", "show", found["id"]).out
+    (marked,) = spar("--json", "cycles", "show", found["cycle_id"]).json["doubts"]
     assert (marked["answer"], marked["output"]) == ("done", "paid")
-    assert "? pay(to=" in say("cycles", "show", found["cycle_id"]).out
-    refused = say("calls", "resolve", found["id"], "done")
+    assert "? pay(to=" in spar("cycles", "show", found["cycle_id"]).out
+    refused = spar("calls", "resolve", found["id"], "done")
     assert (refused.code, refused.out) == (69, "")
     assert "no service runs" in refused.err

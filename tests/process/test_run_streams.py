@@ -146,33 +146,31 @@ def test_no_more_may_follow_than_there_are_connections_for(teller: Any, spar: An
         channel.close()
 
 
-def test_the_command_line_sends_follows_aborts_and_shows_the_transcript(teller: Any, say: Callable[..., Any]) -> None:
-    told = say("send", "--follow", "--session", "talk", "look and tell")
+def test_the_command_line_sends_follows_aborts_and_shows_the_transcript(teller: Any, spar: Any) -> None:
+    told = spar("send", "--follow", "--session", "talk", "look and tell")
     assert (told.code, told.out) == (0, "once upon a time\n")
     assert told.err.splitlines() == ["look …", "look: ok"]
 
-    run_id = say("send", "--no-wait", "wait").out.strip()
-    aborted = say("runs", "abort", run_id)
-    followed = say("--json", "runs", "follow", run_id)
+    run_id = spar("send", "--no-wait", "wait").out.strip()
+    aborted = spar("runs", "abort", run_id)
+    followed = spar("--json", "runs", "follow", run_id)
     assert (aborted.code, aborted.out) == (0, f"{run_id}: aborted\n")
     events = [json.loads(line) for line in followed.out.splitlines()]
     assert (followed.code, events[-1]["data"]["error"]) == (exits.FAILED, "aborted")
-    rest = say("--json", "runs", "follow", run_id, "--after", str(events[-2]["seq"])).out
+    rest = spar("--json", "runs", "follow", run_id, "--after", str(events[-2]["seq"])).out
     assert [json.loads(line) for line in rest.splitlines()] == events[-1:]
-    assert "stopped\n" in say("runs", "follow", run_id).err
-    assert say("runs", "follow", "nothing").code == exits.FAILED
+    assert "stopped\n" in spar("runs", "follow", run_id).err
+    assert spar("runs", "follow", "nothing").code == exits.FAILED
 
-    shown = say("sessions", "transcript", "talk")
+    shown = spar("sessions", "transcript", "talk")
     assert shown.code == 0
     assert [line.split()[3] for line in shown.out.splitlines()[1:]] == ["user", "turn", "turn", "end"]
     assert "look: ok" in shown.out
-    assert "talk" in say("sessions", "transcripts").out
-    assert say("sessions", "transcript", "nowhere").code == exits.FAILED
+    assert "talk" in spar("sessions", "transcripts").out
+    assert spar("sessions", "transcript", "nowhere").code == exits.FAILED
 
 
-def test_following_goes_on_over_the_death_of_the_service(
-    teller: Any, spar: Any, start: Callable[..., Any], say: Callable[..., Any]
-) -> None:
+def test_following_goes_on_over_the_death_of_the_service(teller: Any, spar: Any, start: Callable[..., Any]) -> None:
     run_id = submitted(teller, "wait")
     command = [sys.executable, "-m", "spar", "runs", "follow", run_id]
     with spar.popen(
@@ -190,7 +188,7 @@ def test_following_goes_on_over_the_death_of_the_service(
 
     assert follower.returncode == 0, err
     assert out.decode().rstrip().endswith("once upon a time")
-    transcript = json.loads(say("--json", "sessions", "transcript", "main").out)
+    transcript = spar("--json", "sessions", "transcript", "main").json
     assert [(entry["kind"], entry["run_id"]) for entry in transcript] == [
         (kind, run_id) for kind in ("user", "turn", "end")
     ]
