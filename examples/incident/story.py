@@ -138,7 +138,7 @@ def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         if time.monotonic() > deadline:
             raise SystemExit(f"within {WITHIN:g} s it did not happen: {what}")
-        time.sleep(0.05)
+        time.sleep(0.5)
 
 
 def free_ports(number: int) -> list[int]:

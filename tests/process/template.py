@@ -15,6 +15,7 @@ about the start itself, about a pipe that closes, and most of test_probes.py sta
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import ctypes
@@ -105,6 +106,8 @@ def _read_at_start(environ: dict[str, str]) -> dict[str, str]:
 
 def runs_here(environ: dict[str, str]) -> bool:
     """Return whether a command with these variables does the same in the process of pytest."""
+    with contextlib.suppress(RuntimeError):
+        return not asyncio.get_running_loop()  # a command has a loop of its own
     return (
         _read_at_start(environ) == _read_at_start(clean_environ())
         and not any(name.startswith("SPAR_CRASH") for name in environ)

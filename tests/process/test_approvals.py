@@ -184,8 +184,27 @@ def test_killed_while_it_waits_it_still_waits_and_runs_once(spar: Any, asks: Ask
 # -- what is shown, and what is typed
 
 
-def test_at_a_terminal_nothing_but_a_yes_is_one(spar: Any, asks: Asks) -> None:
+def test_what_is_typed_wrong_is_said_in_a_sentence_and_at_a_terminal_nothing_but_a_yes_is_one(
+    spar: Any, asks: Asks
+) -> None:
     found = asks.send("careful")
+    wrong = [
+        (["show", "zzzz"], 1), (["approve", "zzzz"], 1), (["revoke", "zzzz"], 1), (["show", ""], 64), (["approve"], 64),
+        (["edit", found["id"]], 64), (["edit", found["id"], "--params", "{"], 64),
+        (["edit", found["id"], "--params", "[]"], 64),
+        (["edit", found["id"], "--param", "text"], 64), (["replace", found["id"], "{}"], 64),
+        (["replace", found["id"], '{"_tool": "nothing"}'], 64), (["approve", found["id"], "--for", "soon"], 64),
+        (["approve", found["id"], "--any-session"], 64), (["list", "--status", "odd"], 64),
+        (["list", "--status", "odd"], 64),
+    ]  # fmt: skip
+
+    for command, code in wrong:
+        told = spar("approvals", *command)
+        assert told.code == code, (command, told)
+        assert told.err.strip(), command
+        assert "Traceback" not in told.err
+    assert asks.status(found["id"]) == "pending"
+    assert [line for line in asks.service.log if line["level"] == "error"] == []
 
     def answer(typed: bytes) -> int:
         ours, theirs = pty.openpty()
@@ -205,38 +224,15 @@ def test_at_a_terminal_nothing_but_a_yes_is_one(spar: Any, asks: Asks) -> None:
     assert answer(b"y\n") == 0
     asks.done("careful")
 
-
-def test_the_digest_that_a_script_expects_must_be_the_one_that_waits(spar: Any, asks: Asks) -> None:
+    # The digest that a script expects must be the one that waits.
     found = asks.send("by digest")
-
     refused = spar("approvals", "approve", found["id"], "--digest", "0" * 64)
     assert refused.code == 1
     assert found["digest"] in refused.err
     assert asks.status(found["id"]) == "pending"
 
     assert spar("approvals", "approve", found["id"], "--digest", found["digest"][:8].upper()).code == 0
-    asks.done("by digest")
-
-
-def test_what_is_typed_wrong_is_said_in_a_sentence(spar: Any, asks: Asks) -> None:
-    found = asks.send("typo")
-    wrong = [
-        (["show", "zzzz"], 1), (["approve", "zzzz"], 1), (["revoke", "zzzz"], 1), (["show", ""], 64), (["approve"], 64),
-        (["edit", found["id"]], 64), (["edit", found["id"], "--params", "{"], 64),
-        (["edit", found["id"], "--params", "[]"], 64),
-        (["edit", found["id"], "--param", "text"], 64), (["replace", found["id"], "{}"], 64),
-        (["replace", found["id"], '{"_tool": "nothing"}'], 64), (["approve", found["id"], "--for", "soon"], 64),
-        (["approve", found["id"], "--any-session"], 64), (["list", "--status", "odd"], 64),
-        (["list", "--status", "odd"], 64),
-    ]  # fmt: skip
-
-    for command, code in wrong:
-        answer = spar("approvals", *command)
-        assert answer.code == code, (command, answer)
-        assert answer.err.strip(), command
-        assert "Traceback" not in answer.err
-    assert asks.status(found["id"]) == "pending"
-    assert [line for line in asks.service.log if line["level"] == "error"] == []
+    asks.done("careful", "by digest")
 
 
 def test_without_a_service_it_says_so(spar: Any) -> None:
@@ -250,7 +246,8 @@ def test_without_a_service_it_says_so(spar: Any) -> None:
         assert why in answer.err
 
 
-def test_a_service_in_which_nothing_asks_says_so(spar: Any, service: Any) -> None:
+def test_a_service_in_which_nothing_asks_says_so(running: Any) -> None:
+    spar = running.spar
     assert spar("approvals", "list").out == "nothing waits for an answer\n"
     assert spar("approvals", "grants").out == "no grants are in force\n"
     assert "wait for approval" not in spar("status").out

@@ -142,19 +142,22 @@ def test_a_session_stands_is_looked_at_changed_and_goes_on_from_other_processes(
     assert {"breakpoint reached", "changed by hand", "breakpoint left"} <= set(names)
 
 
-@pytest.mark.parametrize(("point", "doubts"), [("sense", 0), ("plan", 0), ("call", 0), ("result", 1)])
-def test_a_service_killed_at_a_breakpoint_recovers_as_from_any_crash(
-    point: str, doubts: int, debugged: Service, spar: Spar, start: Callable[..., Service]
+def test_a_service_killed_at_each_breakpoint_recovers_as_from_any_crash(
+    debugged: Service, spar: Spar, start: Callable[..., Service]
 ) -> None:
-    spar("break", "add", point, "--session", "x")
-    assert spar("send", "--session", "x", "--no-wait", "second").code == 0
-    stop_of(spar)
-    debugged.kill()
-    assert written(spar) == ["first", "second"][: 1 + doubts]
-    start().ready()
-    spar.until(lambda: written(spar) == ["first", "second"], "the call")
-    spar.until(lambda: len(spar("calls", "list", "--json").json) == doubts, "the calls in doubt")
-    assert spar("break", "list", "--json").json == []
+    service, lines = debugged, ["first"]
+    for point, doubts in (("sense", 0), ("plan", 0), ("call", 0), ("result", 1)):
+        spar("break", "add", point, "--session", "x")
+        assert spar("send", "--session", "x", "--no-wait", f"at {point}").code == 0
+        stop_of(spar)
+        service.kill()
+        assert written(spar) == [*lines, f"at {point}"][: len(lines) + doubts]
+        lines.append(f"at {point}")
+        service = start().ready()
+        spar.until(lambda: written(spar) == lines, "the call")
+        spar.until(lambda doubts=doubts: len(spar("calls", "list", "--json").json) == doubts, "the calls in doubt")
+        spar.until(lambda service=service: not service.agent["open_runs"], "the end of the run")
+        assert spar("break", "list", "--json").json == []
 
 
 def test_what_was_changed_by_hand_holds_and_is_known_after_a_crash(
