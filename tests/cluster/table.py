@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.cluster import nodes, simulated, speed, takeover, upgrades
 from tests.cluster.simulated import NODES
@@ -52,7 +53,7 @@ LONG = Form(
 )  # fmt: skip
 SHORT = Form(
     Plan(times=1, pairs=2, kills=6, poisons=0, services=0, points=12), kills=15, stops=40, unanswered=50, restarts=5,
-    turns=5, rounds=60, upgrades=1, seeds=100, runs=20, timed=8, vanish=2, rest=1.0,
+    turns=5, rounds=60, upgrades=1, seeds=100, runs=20, timed=8, vanish=2, rest=0.5,
 )  # fmt: skip
 
 
@@ -177,8 +178,8 @@ def trial(work: Callable[[Cluster], Counts], server: PostgresServer, form: Form,
 
 
 def disturbed(server: PostgresServer, form: Form, draw: random.Random, mode: str, beginning: str) -> Iterator[Line]:
-    """Return the lines of workers whose connections or whose server end."""
-    workers = 2 if mode == "nodes" else 1
+    """Return the lines of workers whose connections or whose server end. Each end waits for the next message."""
+    workers, form = 2 if mode == "nodes" else 1, replace(form, rest=form.rest / 5)
     ends = trial(
         lambda it: takeover.disturbed(it, form.unanswered, takeover.end_writer(it.url), 0.05, draw, workers),
         server, form, mode,

@@ -89,7 +89,7 @@ class Worker:
             if time.monotonic() > deadline or (has_ended and self.first(beginning, after) is None):
                 last = self._log.read_text(errors="replace")[-4_000:]
                 raise AssertionError(f"{self.name} never said {beginning!r}: {self.lines[-3:]}\n{last}")
-            time.sleep(0.002)
+            time.sleep(0.01)
         return at
 
     def said(self, word: str) -> set[str]:
@@ -111,7 +111,7 @@ class Worker:
 class Cluster:
     """Workers on one database, of which one works and the others stand by; of the mode "nodes" all work.
 
-    Args: rest: seconds for which each of the eight lanes of a worker rests on average between two messages.
+    Args: rest: seconds for which each of the four lanes of a worker rests on average between two messages.
     """
 
     def __init__(self, url: str, folder: Path, mode: str = "standby", rest: float = 0.0) -> None:
@@ -286,7 +286,7 @@ def until_owned(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         while connection.execute(query).fetchall() != [(256,)]:
             assert time.monotonic() < deadline, "nobody owns all partitions"
-            time.sleep(0.005)
+            time.sleep(0.02)
 
 
 def disturbed(

@@ -27,7 +27,7 @@ from spar.protocols.tools import tool
 from spar.types import Action, Call, Perception
 from tests.faults.ledger import Ledger
 
-LANES, SESSIONS = 8, 24
+LANES, SESSIONS = 4, 24
 BUDGET = {"budgets": {"hour": {"effects": 10_000_000}}}
 
 
@@ -113,7 +113,7 @@ async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "s
             is_owner = memory.nodes.snapshot()["partitions"] == PARTITIONS
             if is_owner and not await memory.journal.views.items("main"):
                 break
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
 
 
 if __name__ == "__main__":
