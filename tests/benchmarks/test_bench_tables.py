@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -173,17 +172,14 @@ def test_what_the_least_work_cost_stands_beside_the_same_of_the_last_run_of_its_
     assert history.machines([run_of(6, machine=slow), run_of(3)]) == "", "the newest run is of an older benchmark"
 
 
-@pytest.mark.parametrize("runs", [0, 1])
-def test_one_run_has_nothing_to_stand_beside(tmp_path: Path, runs: int) -> None:
-    file = tmp_path / "history.jsonl"
-    for _ in range(runs):
-        history.append(file, run_of(6))
-
-    command = [sys.executable, "-m", "benchmarks.history", str(file)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-
-    assert done.returncode == 1
-    assert "`make bench ARGS=--json`" in done.stderr
+def test_one_run_has_nothing_to_stand_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["", str(file := tmp_path / "history.jsonl")])
+    assert history.main() == 1
+    history.append(file, run_of(6))
+    assert history.main() == 1
+    assert capsys.readouterr().err.count("`make bench ARGS=--json`") == 2
 
 
 # -- profile
