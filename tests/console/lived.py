@@ -1,7 +1,4 @@
-"""A service with a past: experiences, abilities, incidents, calls in doubt, dead letters, costs, rules that fired.
-
-By itself, `python -m tests.console.lived FOLDER` serves at a port, and says its address and a token.
-"""
+"""A service with a past: experiences, abilities, incidents, calls in doubt, dead letters, costs, rules that fired."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from memory import Memory
 from spar import Action, ActionResult, Call, CallResult, CycleRecord, Experience, Fault, Perception, facts
@@ -153,20 +149,3 @@ def live(service: Service) -> None:
     with (folder / "alerts.txt").open("a") as file:
         file.write("Full firing disk\n")
     until(lambda: len(service.api("/v1/incidents").json()) == 2, "another incident")
-
-
-def main(folder: str) -> None:
-    """Serve until it is stopped."""
-    spar: Any = Spar(Path(folder))
-    prepare(spar)
-    service = Service(spar).ready()
-    live(service)
-    answer = service.api("/v1/tokens", "POST", json={"name": "console", "scopes": ["admin"]})
-    print(service.address, answer.json().get("token", answer.text), flush=True)  # noqa: T201
-    service.process.wait()
-
-
-if __name__ == "__main__":
-    import sys
-
-    main(sys.argv[1])
