@@ -163,12 +163,6 @@ def test_two_calls_that_take_turns_are_found_also_if_each_says_when() -> None:
     assert verdicts(batches)[:7] == ["", "", "", "", "", "told", "ended"]
 
 
-def test_two_calls_that_take_turns_are_found() -> None:
-    ping, pong = [ended("a", tool="ping")], [ended("b", tool="pong")]
-
-    assert verdicts([ping, pong] * 4)[:7] == ["", "", "", "", "", "told", "ended"]
-
-
 def test_a_thousand_equal_calls_of_one_plan_are_one_occurrence() -> None:
     assert verdicts([[ended("ok")] * 1_000] * 2) == ["", ""]
 

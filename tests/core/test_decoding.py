@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -16,7 +12,6 @@ import pytest
 from msgspec import Struct
 
 from spar.decoding import convert, decode, json_schema, schema_components
-from tests.core import first_use
 
 T = TypeVar("T")
 
@@ -93,18 +88,6 @@ def test_a_value_that_does_not_fit_is_refused_with_its_place() -> None:
         convert({"shared": {"number": "1"}}, Left)
 
     assert convert({"shared": {"number": "1"}}, Left, strict=False) == Left(Shared(1))
-
-
-def test_many_threads_of_a_fresh_process_may_be_the_first_to_use_any_class_of_the_tree() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", first_use.__name__, "3"],
-        cwd=Path(__file__).parents[2], capture_output=True, check=False, timeout=300,
-    )  # fmt: skip
-
-    assert done.returncode == 0, done.stderr.decode()
-    outcome = json.loads(done.stdout)
-    assert outcome["codes"] == [0, 0, 0], "a process died: threads used a class that was resolved in part"
-    assert outcome["classes"] > 200, "classes are missing: which module is no longer imported?"
 
 
 class Described(Struct):

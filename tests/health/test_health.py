@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -326,24 +327,20 @@ async def test_new_limits_count_from_the_next_cycle_on(clock: VirtualClock) -> N
 # -- slow ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_cycle_slower_than_configured_is_slow_until_one_is_not(clock: VirtualClock) -> None:
-    story = Story(
-        clock, health={"slow_after": 0.25}, sense=ScriptedSense([None, lambda: clock.sleep(0.5), None], then=None)
-    )
-    async with story.agent:
-        await clock.sleep(5)
-    assert story.told == ["warning slow", "recovered slow"]
-    assert story.of(HealthAlert)[0].message == "a cycle took 0.5 s, more than 0.25 s"
-
-
-async def test_a_cycle_much_slower_than_usual_is_slow(clock: VirtualClock) -> None:
-    story = Story(
-        clock, sense=ScriptedSense([*[lambda: clock.sleep(0.2)] * 20, lambda: clock.sleep(5.0), None], then=None)
-    )
+@pytest.mark.parametrize(
+    ("settings", "before", "seconds", "said"),
+    [({"slow_after": 0.25}, [None], 0.5, "0.5 s, more than 0.25 s"), ({}, [0.2] * 20, 5.0, "5 s, more than 2 s")],
+    ids=["than configured", "than usual"],
+)
+async def test_a_cycle_that_is_slower_is_slow_until_one_is_not(
+    clock: VirtualClock, settings: dict[str, Any], before: list[float | None], seconds: float, said: str
+) -> None:
+    script = [None if took is None else partial(clock.sleep, took) for took in (*before, seconds, None)]
+    story = Story(clock, health=settings, sense=ScriptedSense(script, then=None))
     async with story.agent:
         await clock.sleep(40)
     assert story.told == ["warning slow", "recovered slow"]
-    assert story.of(HealthAlert)[0].message == "a cycle took 5 s, more than 2 s"
+    assert story.of(HealthAlert)[0].message == f"a cycle took {said}"
 
 
 async def test_less_than_a_second_is_never_slow_by_itself(clock: VirtualClock) -> None:

@@ -64,30 +64,6 @@ async def test_the_model_decides_and_a_rule_for_everything_does_not_keep_it_from
     assert (action.output, action.degraded) == ("by model", False)
 
 
-async def test_the_rules_decide_when_the_model_fails_and_the_action_says_so(clock: VirtualClock) -> None:
-    assistant, _ = made(clock, [Fail(OSError("no way there"))], REST)
-
-    action = await action_of(assistant, context())
-
-    assert action is not None
-    assert (action.output, action.degraded) == ("by rule", True)
-    assert "no way there" in action.reason
-
-
-async def test_turned_away_from_the_model_the_rules_decide_until_it_is_restored(clock: VirtualClock) -> None:
-    assistant, model = made(clock, [{"output": "by model"}], REST)
-
-    assistant.degrade("budget hour.tokens is used up")
-    away = await action_of(assistant, context())
-    assert away is not None
-    assert (away.output, away.degraded, model.requests) == ("by rule", True, [])
-
-    assistant.restore()
-    back = await action_of(assistant, context())
-    assert back is not None
-    assert back.output == "by model"
-
-
 async def test_a_run_that_no_rule_knows_waits_for_the_model(clock: VirtualClock) -> None:
     assistant, model = made(clock, [{"output": "by model"}], NOTES)
 

@@ -223,16 +223,6 @@ async def test_an_approval_is_used_once_whoever_repeats_it_and_however_often(
     assert world.done == [1]
 
 
-async def test_an_approval_that_was_given_and_not_used_in_time_is_worth_nothing(clock: VirtualClock) -> None:
-    for waits, expected in ((10.0, "ok"), (1000.0, "denied expired")):
-        made = executor(World(), clock, hold=0.0, expires=900.0)
-        context = Context("main", "c1")
-        await made.act(Action((Call("act", {"what": 1}),)), context)
-        await answer(made, (await pending(made))[0])
-        await asyncio.sleep(waits)
-        assert statuses(await made.act(on_hand(made), context)) == [expected]
-
-
 # -- S14: an answer that stays is too wide
 
 

@@ -440,23 +440,6 @@ async def test_circles_end() -> None:
     assert all(each.status in ("failed", "skipped") for each in found.results)
 
 
-async def test_of_many_calls_with_one_id_the_first_runs() -> None:
-    found = await run([{"_tool": "echo", "_id": "x", "value": n} for n in range(100)])
-
-    assert [each.status for each in found.results] == ["ok"] + ["failed"] * 99
-    assert {each.fault.kind for each in found.results[1:] if each.fault} == {"duplicate_id"}
-
-
-async def test_everything_may_write_to_one_place_at_once() -> None:
-    methods = ["set", "merge", "assign", "push", "concat", "junk"]
-
-    found = await run(
-        [{"_tool": "echo", "value": n, "_outputPath": "†state.x", "_outputMethod": methods[n % 6]} for n in range(300)]
-    )
-
-    assert len(found.results) == 300
-
-
 # -- streams
 
 

@@ -37,15 +37,6 @@ def test_a_kind_is_found_where_the_form_leaves_no_doubt(content: Any, kind: str)
     assert kind_of(content) == kind
 
 
-def test_a_kind_that_the_sensor_has_set_stays() -> None:
-    perception = Perception("[FIRING] x", kind="mail")
-
-    sifted = classify(settings({"kind": "other"}), [perception])
-
-    assert sifted.perceptions[0] is perception
-    assert sifted.touched == 0
-
-
 @pytest.mark.parametrize(
     ("text", "kind"),
     [

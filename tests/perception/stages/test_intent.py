@@ -116,12 +116,6 @@ def test_a_rule_may_be_narrowed_to_kinds_and_sources() -> None:
     assert read("a", rule, kind="feed", source="imap1").intent == "inform"
 
 
-def test_an_intent_that_the_sensor_has_set_stays() -> None:
-    perception = Perception("yes", kind="message", intent="vote")
-
-    assert recognise(settings({"intent": "x"}), [perception]).perceptions == [perception]
-
-
 def test_slots_of_a_sensor_are_kept_beside_those_of_a_pattern() -> None:
     perception = read("please restart nginx", attributes={"slots": {"what": "nginx.service"}})
 
