@@ -43,12 +43,20 @@ def heard(agent: Agent, *kinds: type[Event]) -> list[Any]:
 
 
 class HealthHeard:
-    """What the health of an agent says."""
+    """What the health of an agent says, which runs as long as this is entered."""
 
     def __init__(self, agent: Agent) -> None:
+        self._agent = agent
         self.alerts, self.ends, self.steps = (
             heard(agent, kind) for kind in (HealthAlert, HealthRecovered, RecoveryStep)
         )
+
+    async def __aenter__(self) -> HealthHeard:
+        await self._agent.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._agent.stop()
 
     @property
     def kinds(self) -> list[str]:

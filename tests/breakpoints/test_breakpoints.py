@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,16 @@ class Debugged:
             await self.clock.sleep(seconds / 100)
         raise AssertionError("it stands nowhere")
 
+    @asynccontextmanager
+    async def standing(
+        self, point: Point, text: str = "ls", **given: Any
+    ) -> AsyncIterator[tuple[Stop, asyncio.Future[str]]]:
+        """Run the agent until a session stands at a point; its stop, and its answer to come."""
+        async with self.agent:
+            self.add(point, **given)
+            answer = asyncio.ensure_future(self.answer(text))
+            yield await self.stop(), answer
+
     async def answer(self, text: str, session: str = "x") -> str:
         receipt = await self.agent.submit(text, session=session)
         return str((await self.agent.wait(receipt.run_id, None)).output)
@@ -115,10 +126,7 @@ async def test_a_session_stands_after_its_plan_and_all_others_go_on(clock: Virtu
 @pytest.mark.parametrize("point", list(HOOKS))
 async def test_it_stands_at_each_point_and_sees_what_is_known_there(point: Point, clock: VirtualClock) -> None:
     made = Debugged(clock)
-    async with made.agent:
-        made.add(point)
-        answer = asyncio.ensure_future(made.answer("ls"))
-        stop = await made.stop()
+    async with made.standing(point) as (stop, answer):
         assert (stop.plan is not None) is (point != "sense")
         assert (stop.call is not None) is (point in ("call", "result"))
         assert [result.output for result in stop.results] == (["ran ls"] if point in ("result", "reflect") else [])
@@ -138,10 +146,7 @@ CHANGES: dict[Point, tuple[str, Any]] = {
 @pytest.mark.parametrize("point", list(CHANGES))
 async def test_a_change_by_hand_takes_effect_and_is_known_with_its_author(point: Point, clock: VirtualClock) -> None:
     made = Debugged(clock)
-    async with made.agent:
-        made.add(point)
-        answer = asyncio.ensure_future(made.answer("ls"))
-        stop = await made.stop()
+    async with made.standing(point) as (stop, answer):
         change = made.breakpoints.change(stop.id, *CHANGES[point], "ada", "ls is boring")
         assert (change.by, change.reason, change.point) == ("ada", "ls is boring", point)
         assert (await made.stop()).changes == (change,)
@@ -171,10 +176,7 @@ async def test_a_change_by_hand_takes_effect_and_is_known_with_its_author(point:
 
 async def test_calls_are_added_to_a_plan_and_removed_from_it(clock: VirtualClock) -> None:
     made = Debugged(clock)
-    async with made.agent:
-        made.add("plan")
-        answer = asyncio.ensure_future(made.answer("ls"))
-        stop = await made.stop()
+    async with made.standing("plan") as (stop, answer):
         made.breakpoints.change(stop.id, "", [{"tool": "shell", "params": {"command": "id"}}], "ada", "")
         made.breakpoints.remove(stop.breakpoint, "ada")
         assert await answer == "ran id"
@@ -186,10 +188,7 @@ async def test_calls_are_added_to_a_plan_and_removed_from_it(clock: VirtualClock
 
 async def test_a_plan_can_be_dropped(clock: VirtualClock) -> None:
     made = Debugged(clock)
-    async with made.agent:
-        made.add("plan")
-        asyncio.ensure_future(made.answer("ls"))  # noqa: RUF006 - the run ends with the agent
-        stop = await made.stop()
+    async with made.standing("plan") as (stop, _):
         made.breakpoints.change(stop.id, "", None, "ada", "")
         made.breakpoints.remove(stop.breakpoint, "ada")
         await clock.sleep(1)
@@ -220,10 +219,7 @@ async def test_a_wrong_change_is_refused_in_one_sentence_and_changes_nothing(
     point: Point, id: str, patch: Any, why: str, clock: VirtualClock
 ) -> None:
     made = Debugged(clock)
-    async with made.agent:
-        made.add(point)
-        answer = asyncio.ensure_future(made.answer("ls"))
-        stop = await made.stop()
+    async with made.standing(point) as (stop, answer):
         with pytest.raises((ValueError, LookupError), match=why):
             made.breakpoints.change(stop.id, id, patch, "ada", "")
         assert (await made.stop()).changes == ()
@@ -281,10 +277,7 @@ async def test_a_planners_demand_that_people_approve_stands_for_the_calls_that_r
         )
 
     made = Debugged(clock, plan=plan)
-    async with made.agent:
-        made.add("plan")
-        asyncio.ensure_future(made.answer("ls"))  # noqa: RUF006
-        stop = await made.stop()
+    async with made.standing("plan") as (stop, _):
         made.breakpoints.change(stop.id, "", [{"tool": "shell", "params": {"command": "id"}}], "ada", "")
         made.breakpoints.remove(stop.breakpoint, "ada")
         await clock.sleep(1)
@@ -297,10 +290,7 @@ async def test_hooks_judge_what_was_changed_by_hand(clock: VirtualClock) -> None
     made.agent.hooks.add(
         "before_call", lambda ctx: Decision.deny("no pwd") if ctx.value.params["command"] == "pwd" else None
     )
-    async with made.agent:
-        made.add("call")
-        answer = asyncio.ensure_future(made.answer("ls"))
-        stop = await made.stop()
+    async with made.standing("call") as (stop, answer):
         made.breakpoints.change(stop.id, "", {"params": {"command": "pwd"}}, "ada", "")
         made.breakpoints.remove(stop.breakpoint, "ada")
         assert await answer == "None"
@@ -474,10 +464,7 @@ async def test_another_sense_module_is_refused_at_once_while_the_session_that_po
 async def test_standing_trips_no_deadline_no_limit_and_no_alert(clock: VirtualClock) -> None:
     phases = {phase: {"timeout": 5.0} for phase in ("sense", "plan", "act", "reflect")}
     made = Debugged(clock, settings={"agent": {"phases": phases}, "runs": {"timeout": 20.0, "inactivity": 20.0}})
-    async with made.agent:
-        made.add("call", lease=3_000.0)
-        answer = asyncio.ensure_future(made.answer("ls"))
-        stop = await made.stop()
+    async with made.standing("call", lease=3_000.0) as (stop, answer):
         await clock.sleep(2_000)
         (lane,) = [lane for lane in describe(made.agent)["lanes"] if lane["session"] == "x"]
         assert lane["stands"] == "breakpoint 'call-1', before the call of shell: spar attach x"
@@ -592,10 +579,7 @@ async def test_a_model_is_told_what_was_changed_by_hand_and_why(
 ) -> None:
     model = ScriptedModel([{"calls": [{"_tool": "shell", "command": "ls"}]}, {"output": "done"}])
     made = Debugged(clock, plan=ModelPlanner(model))
-    async with made.agent:
-        made.add(point)
-        answer = asyncio.ensure_future(made.answer("go"))
-        stop = await made.stop()
+    async with made.standing(point, "go") as (stop, answer):
         made.breakpoints.change(stop.id, id, patch, "ada", "ls is boring")
         made.breakpoints.remove(stop.breakpoint, "ada")
         assert await answer == "done"

@@ -54,8 +54,7 @@ async def say(agent: Agent, *texts: str) -> None:
 
 async def test_when_ten_runs_in_a_row_fail_people_are_told_and_nothing_is_paused(clock: VirtualClock) -> None:
     agent = agent_of(clock)
-    told = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as told:
         await say(agent, *["bad"] * 9)
         assert told.kinds == []
         await say(agent, *["bad"] * 6)
@@ -74,8 +73,7 @@ async def test_when_ten_runs_in_a_row_fail_people_are_told_and_nothing_is_paused
 
 async def test_a_fault_that_may_pass_counts_as_well_once_it_has_ended_a_run(clock: VirtualClock) -> None:
     agent = agent_of(clock, ValueError, settings={"health": {"failing_after": 1000}})
-    told = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as told:
         await say(agent, *["bad"] * 10)
     assert told.kinds == ["runs"]
 
@@ -105,8 +103,7 @@ async def test_a_run_that_was_called_off_neither_counts_nor_ends_the_alert(clock
 
 async def test_neither_a_command_nor_a_joined_message_counts_as_a_run(clock: VirtualClock) -> None:
     agent = agent_of(clock)
-    told = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as told:
         await say(agent, *["bad"] * 8)
         run, *others = [accepted(agent, text) for text in "abcdef"]
         for other in others:
@@ -119,8 +116,7 @@ async def test_neither_a_command_nor_a_joined_message_counts_as_a_run(clock: Vir
 
 async def test_an_alert_shows_no_secret_and_keeps_no_watchdog_from_its_beats(clock: VirtualClock) -> None:
     agent = agent_of(clock)
-    told = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as told:
         await say(agent, *["bad key sk-abcdefgh12345678\nand more"] * 10)
     assert told.alerts[0].message == "the last 10 runs ended in error, the last: no bad key *** and more"
     assert "runs" in HARMLESS

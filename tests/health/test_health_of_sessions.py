@@ -64,8 +64,7 @@ async def test_messages_that_can_never_be_planned_pause_and_degrade_nobody(clock
         return None
 
     agent = Agent(plan=Chain([ModelPlanner(Model()), rules], main=0), loop_interval=1.0, clock=clock)
-    heard = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as heard:
         assert await say(agent, "forbidden", session, times=40) == "error"
         assert (agent.state, heard.kinds, heard.steps) == ("running", ["runs"], [])
         began = clock.elapsed
@@ -77,8 +76,7 @@ async def test_messages_that_can_never_be_planned_pause_and_degrade_nobody(clock
 
 async def test_a_plan_for_what_was_noticed_that_can_never_be_made_counts_for_nobody(clock: VirtualClock) -> None:
     agent = Agent(sense=ScriptedSense(then="bad"), plan=failing_on("bad", lambda: PermanentError("no")), clock=clock)
-    heard = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as heard:
         await clock.sleep(60)
     assert agent.stats.failed_cycles > 40
     assert (heard.alerts, heard.steps) == ([], [])
@@ -86,8 +84,7 @@ async def test_a_plan_for_what_was_noticed_that_can_never_be_made_counts_for_nob
 
 async def test_a_file_that_somebody_named_and_that_is_missing_counts_for_nobody(clock: VirtualClock) -> None:
     agent = Agent(plan=failing_on("read", lambda: FileNotFoundError("no such file")), loop_interval=1.0, clock=clock)
-    heard = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as heard:
         assert await say(agent, "read /tmp/nothing", "main", times=10) == "error"
         assert (agent.state, heard.kinds, heard.steps) == ("running", ["runs"], [])
 
@@ -96,16 +93,14 @@ async def test_a_setting_that_cannot_be_used_concerns_everybody_and_counts(clock
     agent = Agent(
         sense=ScriptedSense(then="bad"), plan=failing_on("bad", lambda: ConfigError("no such model")), clock=clock
     )
-    heard = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as heard:
         await clock.sleep(10)
     assert [alert.kind for alert in heard.alerts] == ["failing"]
 
 
 async def test_a_sense_that_fails_for_good_counts_though_it_is_not_worth_a_retry(clock: VirtualClock) -> None:
     agent = Agent(sense=ScriptedSense(then=PermanentError("no sensor")), clock=clock)
-    heard = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as heard:
         await clock.sleep(10)
     assert [(alert.kind, alert.session) for alert in heard.alerts] == [("failing", "main")]
 
@@ -124,8 +119,7 @@ async def test_idle_cycles_neither_end_a_streak_nor_close_its_alert(clock: Virtu
 
     agent = Agent(sense=sense, plan=failing_on("x", lambda: ValueError("always")), loop_interval=1.0, clock=clock,
                   settings={"health": {"failing_after": 3, "backoff": 0, "max_restarts": 1000}})  # fmt: skip
-    heard = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as heard:
         await clock.sleep(100)
         assert [alert.kind for alert in heard.alerts] == ["failing"]
         assert heard.ends == []
@@ -161,8 +155,7 @@ async def test_one_sessions_failures_neither_pause_nor_degrade_nor_slow_another(
         [failing_on("bad", lambda: ValueError("a bug")), planner(lambda text: ValueError("nor do we"))], main=0
     )
     agent = Agent(plan=chain, loop_interval=1.0, clock=clock, settings={"health": {"backoff": 0.01}})
-    heard = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as heard:
         await say(agent, "bad", "mallory", times=60)
         assert agent.state == "running"
         assert {step.step for step in heard.steps} <= {"restart", "back_off"}
@@ -177,8 +170,7 @@ async def test_one_sessions_failures_neither_pause_nor_degrade_nor_slow_another(
 async def test_a_module_that_serves_others_well_is_not_restarted_for_one_session(clock: VirtualClock) -> None:
     agent = Agent(plan=failing_on("bad", lambda: ValueError("a bug")), loop_interval=1.0, clock=clock,
                   settings={"health": {"failing_after": 3}})  # fmt: skip
-    heard = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as heard:
         for _ in range(10):
             await say(agent, "bad", "mallory")
             assert await say(agent, "hi", "alice") == "ok"
@@ -196,8 +188,7 @@ async def test_the_standing_session_does_not_pause_the_agent_while_others_are_at
 
     agent = Agent(sense=ScriptedSense(then=OSError("no")), plan=plan, loop_interval=1.0, clock=clock,
                   settings={"health": {"failing_after": 1, "max_restarts": 1, "backoff": 0}})  # fmt: skip
-    heard = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as heard:
         receipt = await agent.submit("something long", session="alice")
         await clock.sleep(20)
         assert agent.state == "running"
@@ -216,8 +207,7 @@ async def test_the_restarts_of_other_sessions_are_not_counted_against_the_standi
 
     agent = Agent(sense=sense, plan=failing_on("bad", lambda: ValueError("no")), loop_interval=1.0, clock=clock,
                   settings={"health": {"failing_after": 1, "backoff": 0}})  # fmt: skip
-    heard = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as heard:
         for number in range(10):
             await say(agent, "bad", f"m{number}")
         assert [step.step for step in heard.steps].count("restart") == 5
@@ -238,8 +228,7 @@ async def test_a_phase_past_its_deadline_is_the_alert_of_its_session_until_it_su
 
     agent = Agent(plan=plan, loop_interval=1.0, clock=clock,
                   settings={"agent": {"phases": {"plan": {"timeout": 2.0}}}})  # fmt: skip
-    heard = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as heard:
         receipt = await agent.submit("slow", session="bob")
         await clock.sleep(2.5)
         assert [(alert.kind, alert.session) for alert in heard.alerts] == [("stuck", "bob")]
@@ -329,8 +318,7 @@ async def test_a_plan_in_hand_is_slow_and_one_that_nothing_bounds_is_stalled_in_
     clock: VirtualClock, session: str, settings: dict[str, Any], after: float, kind: str
 ) -> None:
     agent = Agent(plan=waits, loop_interval=1.0, clock=clock, settings=settings)
-    heard = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as heard:
         await agent.submit("slow", session=session)
         await clock.sleep(after - 1)
         assert heard.alerts == []
@@ -346,8 +334,7 @@ async def test_a_session_that_has_come_to_rest_is_not_slow_any_more(clock: Virtu
         return Action(output="done")
 
     agent = Agent(plan=plan, loop_interval=1.0, clock=clock, settings={"health": {"slow_after": 3.0}})
-    heard = HealthHeard(agent)
-    async with agent:
+    async with HealthHeard(agent) as heard:
         await say(agent, "hello", "bob")
         await clock.sleep(2)
         assert [(alert.kind, alert.session) for alert in heard.alerts] == [("slow", "bob")]
