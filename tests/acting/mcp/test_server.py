@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,8 +23,10 @@ from spar.data.json_safe import shown
 from spar.errors import ConfigError, InDoubtError, PermanentError, TooLargeError, TransientError
 from spar.events import ContractViolation, ErrorOccurred
 from spar.protocols import Home, Host
+from spar.testing import RecordingEvents
 from spar.types import Call
 from tests.effort import hang_guard
+from tests.waiting import until
 
 pytest.importorskip("mcp", reason="the MCP library (spar-agent[mcp]) is not installed")
 
@@ -33,24 +34,11 @@ SCRIPT = Path(__file__).parents[2] / "servers" / "scripted.py"
 PATIENCE = 20.0
 
 
-class Told:
-    """Keeps what is published."""
-
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-
-    def publish(self, event: Any) -> None:
-        self.events.append(event)
-
-    def of(self, kind: type) -> list[Any]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-
 class World:
     """A scripted server in a folder, and the source that uses it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.told = folder, Told()
+        self.folder, self.told = folder, RecordingEvents()
         self.offer("echo")
 
     def offer(self, *tools: str | dict[str, Any]) -> None:
@@ -91,15 +79,6 @@ async def call(
 ) -> Any:
     tool = next(tool for tool in source.tools() if tool.name == f"s__{name}")
     return await tool(_context=ToolContext(Call(tool.name), progress=progress), **params)
-
-
-async def until(condition: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"not seen: {what}")
 
 
 def is_alive(pid: int) -> bool:
@@ -316,17 +295,17 @@ async def test_a_slow_server_is_used_once_it_is_there(world: World) -> None:
     world.mode("slow 0.6")
     async with world.open(wait=0.05) as source:
         assert source.tools() == ()
-        await until(source.tools, "its tools")
-        await until(lambda: source.snapshot()["state"] == "connected", "the connection")
+        await until(source.tools)
+        await until(lambda: source.snapshot()["state"] == "connected")
         assert await call(source, "echo") == "{}"
 
 
 async def test_a_server_that_is_not_ready_in_time_is_started_again(world: World) -> None:
     world.mode("mute")
     async with world.open(start_timeout=1.0) as source:
-        await until(lambda: "was not ready within 1 s" in source.snapshot()["error"], "the reason")
+        await until(lambda: "was not ready within 1 s" in source.snapshot()["error"])
         world.mode("")
-        await until(lambda: source.snapshot()["state"] == "connected", "the connection")
+        await until(lambda: source.snapshot()["state"] == "connected")
         assert source.snapshot()["failures"] >= 1
 
 
@@ -335,10 +314,10 @@ async def test_a_call_during_which_the_server_dies_is_in_doubt_and_the_server_co
     async with world.open() as source:
         with pytest.raises(InDoubtError, match=r"broke during the call .* may have had its effect"):
             await call(source, "die")
-        await until(lambda: source.snapshot()["state"] == "down", "the loss")
+        await until(lambda: source.snapshot()["state"] == "down")
         with pytest.raises(TransientError, match="has no connection: the program ended with exit code 3"):
             await call(source, "echo")
-        await until(lambda: source.snapshot()["state"] == "connected", "the connection")
+        await until(lambda: source.snapshot()["state"] == "connected")
 
         assert await call(source, "echo") == "{}"
         assert len(world.starts) == 2
@@ -355,7 +334,7 @@ async def test_a_harmless_call_during_which_the_server_dies_may_be_repeated(worl
 async def test_a_server_that_keeps_dying_is_started_ever_more_seldom(world: World) -> None:
     world.mode("exit")
     async with world.open() as source:
-        await until(lambda: source.snapshot()["failures"] >= 3, "three attempts")
+        await until(lambda: source.snapshot()["failures"] >= 3)
         assert len(world.starts) <= 4
 
     assert len(world.told.of(ErrorOccurred)) == 1  # told once, not for each attempt
@@ -366,8 +345,8 @@ async def test_a_server_that_hangs_is_noticed_when_nobody_calls_and_replaced(wor
     async with world.open(refresh=0.1, start_timeout=1.5) as source:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(call(source, "hang"), 0.2)
-        await until(lambda: len(world.starts) == 2, "another start")
-        await until(lambda: source.snapshot()["state"] == "connected", "the connection")
+        await until(lambda: len(world.starts) == 2)
+        await until(lambda: source.snapshot()["state"] == "connected")
 
         assert await call(source, "echo") == "{}"
         assert not is_alive(world.starts[0])
@@ -376,19 +355,19 @@ async def test_a_server_that_hangs_is_noticed_when_nobody_calls_and_replaced(wor
 async def test_a_call_that_is_not_answered_in_time_has_a_server_that_hangs_replaced_at_once(world: World) -> None:
     world.offer("hang", "echo")
     async with world.open(refresh=3600.0, start_timeout=1.5) as source:
-        await until(source.tools, "the tools")  # a busy machine needs more than one start
+        await until(source.tools)  # a busy machine needs more than one start
         before = len(world.starts)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(call(source, "hang"), 0.2)
-        await until(lambda: len(world.starts) > before, "another start")
-        await until(lambda: source.snapshot()["state"] == "connected", "the connection")
+        await until(lambda: len(world.starts) > before)
+        await until(lambda: source.snapshot()["state"] == "connected")
         assert await call(source, "echo") == "{}"
 
 
 async def test_a_call_that_is_not_answered_in_time_leaves_a_server_that_answers_alone(world: World) -> None:
     world.offer("silent", "echo")
     async with world.open(refresh=3600.0, start_timeout=1.5) as source:
-        await until(source.tools, "the tools")
+        await until(source.tools)
         before = len(world.starts)
         for _ in range(2):
             with pytest.raises(TimeoutError):
@@ -448,7 +427,7 @@ async def test_a_flood_on_standard_output_ends_the_connection_within_little_memo
         if mode == "flood":
             with pytest.raises(InDoubtError):
                 await call(source, "flood")
-        await until(lambda: "writes what is no MCP message" in source.snapshot()["error"], "the reason")
+        await until(lambda: "writes what is no MCP message" in source.snapshot()["error"])
 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 * 1024  # KiB
 
@@ -457,7 +436,7 @@ async def test_standard_error_is_read_and_only_its_last_lines_are_kept(world: Wo
     world.offer("murmur")
     async with world.open() as source:
         assert await call(source, "murmur") == "murmured"
-        await until(lambda: any("murmur 4999" in line for line in source.snapshot()["stderr"]), "the last line")
+        await until(lambda: any("murmur 4999" in line for line in source.snapshot()["stderr"]))
         lines = source.snapshot()["stderr"]
 
     assert len(lines) == 20
@@ -521,7 +500,7 @@ async def test_what_is_accepted_while_the_service_runs_is_used_within_seconds(wo
 
         assert list(world.source().accept(["echo"])) == ["echo"]  # another process: the command line
 
-        await until(lambda: not source.snapshot()["off"], "the tool being on")
+        await until(lambda: not source.snapshot()["off"])
         assert await call(source, "echo") == "{}"
 
 
@@ -533,7 +512,7 @@ async def test_what_is_accepted_while_the_server_is_away_stays_accepted(world: W
         pass
     async with world.open(command=["no-such-program"]) as source:
         world.source().accept(["echo"])
-        await until(lambda: source.tools()[0].schema["description"] == "better", "the accepted description")
+        await until(lambda: source.tools()[0].schema["description"] == "better")
 
         assert list(source.waiting()) == ["later"]
 
@@ -581,7 +560,7 @@ async def test_an_executor_runs_a_servers_tools_and_follows_their_change(world: 
         first = await executor.run([{"_tool": "s__echo", "_outputPath": "†state.said"}])
         world.offer("change", "echo", "structured")
         await executor.run([{"_tool": "s__change"}])
-        await until(lambda: "s__structured" in executor.tools, "the new tool")
+        await until(lambda: "s__structured" in executor.tools)
         refused = await executor.run([{"_tool": "s__structured", "value": 1}])
 
     assert first.state == {"said": "{}"}

@@ -8,6 +8,7 @@ import pytest
 from acting import Executor
 from spar.events import ContractViolation
 from spar.protocols.tools import tool
+from spar.testing import RecordingEvents
 from spar.types import ActionResult, Call, Message
 
 
@@ -38,14 +39,6 @@ async def pick(kind: str, data: Any) -> Message:
 
 
 TOOLS = [echo, later, fail, risky, pick]
-
-
-class Recorder:
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-
-    def publish(self, event: Any) -> None:
-        self.events.append(event)
 
 
 def became(result: ActionResult) -> list[str]:
@@ -172,11 +165,11 @@ async def test_fan_out_writes_one_value_to_each_place() -> None:
 
 
 async def test_a_message_beside_what_was_declared_is_noticed_and_refused_if_strict() -> None:
-    heard = Recorder()
+    heard = RecordingEvents()
     calls = [Call("pick", {"kind": "state", "data": {"a": 1, "z": 2}}, output_path="†state.a")]
     lenient = await Executor(TOOLS, events=heard).run(calls)
     assert lenient.state == {"a": 1, "z": 2}
-    assert [event.part for event in heard.events if isinstance(event, ContractViolation)] == ["pick"]
+    assert [event.part for event in heard.of(ContractViolation)] == ["pick"]
 
     strict = await Executor(TOOLS, strict=True).run(calls)
     assert strict.state == {}

@@ -35,19 +35,17 @@ class Web:
         raise TransientError("busy")
 
 
-async def test_the_effect_of_a_call_may_depend_on_its_parameters() -> None:
-    async with VirtualClock() as clock:
-        web = Web()
-        methods = ["get", "put", "post", "bad"]
-        result = await Executor([web], clock=clock).run([Call("web", {"method": each}, id=each) for each in methods])
+async def test_the_effect_of_a_call_may_depend_on_its_parameters(clock: VirtualClock) -> None:
+    web = Web()
+    methods = ["get", "put", "post", "bad"]
+    result = await Executor([web], clock=clock).run([Call("web", {"method": each}, id=each) for each in methods])
 
     assert [result.result(each).attempts for each in methods] == [3, 3, 1, 1]
 
 
-async def test_a_reference_counts_by_what_stands_there() -> None:
-    async with VirtualClock() as clock:
-        calls = [Call("web", {"method": f"†state.{each}"}, id=each) for each in ("get", "post")]
-        result = await Executor([Web()], clock=clock).run(calls, state={"get": "get", "post": "post"})
+async def test_a_reference_counts_by_what_stands_there(clock: VirtualClock) -> None:
+    calls = [Call("web", {"method": f"†state.{each}"}, id=each) for each in ("get", "post")]
+    result = await Executor([Web()], clock=clock).run(calls, state={"get": "get", "post": "post"})
 
     assert [result.result(each).attempts for each in ("get", "post")] == [3, 1]
 
@@ -69,19 +67,18 @@ async def test_a_tool_may_say_itself_that_nobody_can_tell() -> None:
     assert result.status == "partial"
 
 
-async def test_every_attempt_has_the_same_key_and_a_higher_fence() -> None:
-    async with VirtualClock() as clock:
-        seen: list[ToolContext] = []
+async def test_every_attempt_has_the_same_key_and_a_higher_fence(clock: VirtualClock) -> None:
+    seen: list[ToolContext] = []
 
-        @tool(effect="idempotent", retries=2)
-        async def put(context: ToolContext) -> None:
-            seen.append(context)
-            if len(seen) < 3:
-                raise TransientError("busy")
+    @tool(effect="idempotent", retries=2)
+    async def put(context: ToolContext) -> None:
+        seen.append(context)
+        if len(seen) < 3:
+            raise TransientError("busy")
 
-        executor = Executor([put], clock=clock)
-        await executor.run([Call("put", id="p")])
-        await executor.run([Call("put", id="p")])
+    executor = Executor([put], clock=clock)
+    await executor.run([Call("put", id="p")])
+    await executor.run([Call("put", id="p")])
 
     keys = [each.idempotency_key for each in seen]
     assert len(set(keys[:3])) == 1

@@ -111,16 +111,15 @@ async def test_what_a_message_holds_is_held_against_it() -> None:
     assert (await Executor([tell]).run([call])).results[0].verified is True
 
 
-async def test_what_may_be_repeated_is_looked_at_again() -> None:
-    async with VirtualClock() as clock:
-        looks: list[int] = []
+async def test_what_may_be_repeated_is_looked_at_again(clock: VirtualClock) -> None:
+    looks: list[int] = []
 
-        @tool(effect="read", retries=3)
-        async def look() -> dict[str, int]:
-            looks.append(1)
-            return {"ready": len(looks)}
+    @tool(effect="read", retries=3)
+    async def look() -> dict[str, int]:
+        looks.append(1)
+        return {"ready": len(looks)}
 
-        result = await Executor([look], clock=clock).run([Call("look", meta={"_expect": {"ready": 3}})])
+    result = await Executor([look], clock=clock).run([Call("look", meta={"_expect": {"ready": 3}})])
 
     assert result.results[0].verified is True
     assert result.results[0].attempts == 3

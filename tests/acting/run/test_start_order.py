@@ -148,16 +148,15 @@ async def test_the_calls_of_a_tool_may_be_carried_out_in_the_order_of_the_plan()
     assert line.met == set()
 
 
-async def test_a_retry_takes_the_rate_like_a_first_attempt() -> None:
-    async with VirtualClock() as clock:
-        starts: list[float] = []
+async def test_a_retry_takes_the_rate_like_a_first_attempt(clock: VirtualClock) -> None:
+    starts: list[float] = []
 
-        @tool(effect="read", rate="1/min", retries=3)
-        async def api() -> int:
-            starts.append(clock.elapsed)
-            raise TimeoutError("busy")
+    @tool(effect="read", rate="1/min", retries=3)
+    async def api() -> int:
+        starts.append(clock.elapsed)
+        raise TimeoutError("busy")
 
-        result = await Executor([api], clock=clock).run([Call("api"), Call("api")])
+    result = await Executor([api], clock=clock).run([Call("api"), Call("api")])
 
     assert [each.attempts for each in result.results] == [4, 4]
     assert [round(at) for at in starts] == [60 * n for n in range(8)]

@@ -15,7 +15,7 @@ from spar import Agent
 from spar.events import TriggerMissed
 from spar.hooks import Hooks
 from spar.protocols import Context, Host, SensorContext, SensorSpec
-from spar.testing import VirtualClock
+from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Perception
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -42,17 +42,9 @@ class Store:
         self.kept[key] = value
 
 
-class Heard:
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-
-    def publish(self, event: Any) -> None:
-        self.events.append(event)
-
-
-async def started(clock: VirtualClock, store: Store, **options: Any) -> tuple[Sense, Heard]:
+async def started(clock: VirtualClock, store: Store, **options: Any) -> tuple[Sense, RecordingEvents]:
     """The sense module of a service that has just been started."""
-    heard = Heard()
+    heard = RecordingEvents()
     sense = Sense([SensorSpec("job", ScheduleSensor(**options))])
     sense.attach(Host("main", clock, heard, Hooks(), lambda: None, store))  # type: ignore[arg-type]
     await sense.__aenter__()
@@ -134,7 +126,7 @@ async def test_what_was_missed_while_the_process_was_down_is_told_counted_and_ke
 
     sense, heard = await started(clock, store, cron="0 * * * *", missed=missed)
     await cycle(sense)
-    told = [event.due_at.hour for event in heard.events if isinstance(event, TriggerMissed)]
+    told = [event.due_at.hour for event in heard.of(TriggerMissed)]
     assert told == [1, 2, 3, 4, 5]
     assert counts(sense) == {"late": 5}
     assert store.kept["missed:main:job"]["counts"] == {"late": 5}
@@ -144,7 +136,7 @@ async def test_what_was_missed_while_the_process_was_down_is_told_counted_and_ke
     sense, heard = await started(clock, store, cron="0 * * * *", missed=missed)
     await cycle(sense)
     assert counts(sense) == {"late": 5}
-    assert not any(isinstance(event, TriggerMissed) for event in heard.events)
+    assert not heard.of(TriggerMissed)
     await sense.__aexit__(None, None, None)
 
 
@@ -165,7 +157,7 @@ async def test_a_crash_between_the_account_and_the_cursor_tells_again_and_counts
     torn = Store({**before, "missed:main:job": store.kept["missed:main:job"]})
     sense, heard = await started(clock, torn, cron="0 * * * *")
     await cycle(sense)
-    assert sum(isinstance(event, TriggerMissed) for event in heard.events) == 5
+    assert len(heard.of(TriggerMissed)) == 5
     assert counts(sense) == {"late": 5}
     await sense.__aexit__(None, None, None)
 

@@ -16,24 +16,15 @@ from perception.supervision.sensor_supervisor import SensorSupervisor
 from perception.supervision.sharing import most_important
 from spar.clock import Clock, SystemClock
 from spar.errors import ContractError, TransientError
-from spar.events import ErrorOccurred, Event, SensorQuarantined, SensorRestored
+from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored
 from spar.hooks import Hooks
 from spar.protocols import Context, Host, SensorContext, SensorSpec
-from spar.testing import VirtualClock
+from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Perception
 from tests.waiting import cancelled, until
 
 
-class Recorder:
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def publish(self, event: Event) -> None:
-        self.events.append(event)
-
-    def of(self, kind: type[Any]) -> list[Any]:
-        return [event for event in self.events if isinstance(event, kind)]
-
+class Recorder(RecordingEvents):
     @property
     def faults(self) -> list[Any]:
         return [event.error for event in self.of(ErrorOccurred)]
