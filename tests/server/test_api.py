@@ -83,6 +83,16 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
         yield Service(load(None, environ={}), agent)
 
 
+@pytest.fixture
+async def client(service: Service) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(service) as client:
+        yield client
+
+
+def client_of(service: Service, **more: Any) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(control(service), **more), base_url="http://spar")
+
+
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     return dict(described())
@@ -145,26 +155,22 @@ def test_all_that_is_served_under_v1_is_an_operation_with_a_scope() -> None:
     assert [route for route in routes if not isinstance(route, OperationRoute)] == []
 
 
-async def test_a_parameter_that_is_not_documented_is_refused(service: Service) -> None:
-    transport = httpx.ASGITransport(control(service))
-    async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
-        for operation in OPERATIONS:
-            answer = await client.request(operation.method, target(operation), params={"oddity": "1"}, json={})
-            known = ", ".join(field.name for field in query_fields(operation)) or "none"
-            sentence = f"no parameter 'oddity'; known: {known}"
-            assert (answer.status_code, answer.json()["detail"]) == (422, sentence), operation.name
+async def test_a_parameter_that_is_not_documented_is_refused(client: httpx.AsyncClient) -> None:
+    for operation in OPERATIONS:
+        answer = await client.request(operation.method, target(operation), params={"oddity": "1"}, json={})
+        known = ", ".join(field.name for field in query_fields(operation)) or "none"
+        sentence = f"no parameter 'oddity'; known: {known}"
+        assert (answer.status_code, answer.json()["detail"]) == (422, sentence), operation.name
 
 
-async def test_a_field_that_is_not_documented_is_refused(service: Service) -> None:
-    transport = httpx.ASGITransport(control(service))
-    async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
-        for operation in OPERATIONS:
-            if operation.method == "GET" or operation.name in ("step plan", "step act", "step reflect"):
-                continue
-            answer = await client.request(operation.method, target(operation), json={"oddity": 1})
-            known = ", ".join(field.name for field in operation.other_fields) or "none"
-            sentence = f"the body cannot be read: Object contains unknown field `oddity`; known: {known}"
-            assert (answer.status_code, answer.json()["detail"]) == (422, sentence), operation.name
+async def test_a_field_that_is_not_documented_is_refused(client: httpx.AsyncClient) -> None:
+    for operation in OPERATIONS:
+        if operation.method == "GET" or operation.name in ("step plan", "step act", "step reflect"):
+            continue
+        answer = await client.request(operation.method, target(operation), json={"oddity": 1})
+        known = ", ".join(field.name for field in operation.other_fields) or "none"
+        sentence = f"the body cannot be read: Object contains unknown field `oddity`; known: {known}"
+        assert (answer.status_code, answer.json()["detail"]) == (422, sentence), operation.name
 
 
 async def test_every_documented_parameter_is_read_by_its_operation(service: Service) -> None:
@@ -175,7 +181,7 @@ async def test_every_documented_parameter_is_read_by_its_operation(service: Serv
         assert given.read >= {field.name for field in query_fields(operation)}, operation.name
 
 
-async def test_a_value_that_does_not_fit_is_named_with_what_does(service: Service) -> None:
+async def test_a_value_that_does_not_fit_is_named_with_what_does(client: httpx.AsyncClient) -> None:
     refused = [
         ("/v1/runs?limit=0", "limit = '0': must be 1 to 1000"),
         ("/v1/runs?limit=many", "limit = 'many': must be 1 to 1000"),
@@ -187,17 +193,13 @@ async def test_a_value_that_does_not_fit_is_named_with_what_does(service: Servic
         ("/v1/approvals?status=odd", "status = 'odd': must be one of pending, approved, denied, expired, used, void, "
          "all"),
     ]  # fmt: skip
-    transport = httpx.ASGITransport(control(service))
-    async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
-        for asked, detail in refused:
-            answer = await client.get(asked)
-            assert (answer.status_code, answer.json()["detail"]) == (422, detail)
+    for asked, detail in refused:
+        answer = await client.get(asked)
+        assert (answer.status_code, answer.json()["detail"]) == (422, detail)
 
 
-async def test_a_name_that_no_event_has_is_shown_with_its_control_characters(service: Service) -> None:
-    transport = httpx.ASGITransport(control(service))
-    async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
-        answer = await client.get("/v1/events?type=%00")
+async def test_a_name_that_no_event_has_is_shown_with_its_control_characters(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/v1/events?type=%00")
 
     assert answer.status_code == 422
     assert answer.json()["detail"].startswith(r"type = '\x00': no event has this name; known: ")
@@ -212,80 +214,49 @@ def test_every_parameter_and_body_has_a_meaning() -> None:
     assert set(PATH_PARAMETERS) == {name for operation in OPERATIONS for name in operation.path_fields}
 
 
-async def test_an_answer_that_does_not_fit_its_type_is_an_error_of_the_service(service: Service) -> None:
-    class Odd:
-        async def sense(self) -> list[Perception]:
-            return []
-
+async def test_an_answer_that_does_not_fit_its_type_is_an_error_of_the_service() -> None:
+    class Odd(Sensing):
         def taught(self) -> Mapping[str, Any]:
             return {"labels": [{"what": 5}]}
 
-        async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> Mapping[str, Any]:
-            return {}
-
-        async def unteach(self, example: str, /, *, by: str = "") -> Mapping[str, Any]:
-            return {}
-
-        def read(self, text: str, /) -> Mapping[str, Any]:
-            return {"intent": None}
-
-    async with Agent(sense=Odd(), loop_interval="off") as agent:
-        transport = httpx.ASGITransport(control(Service(load(None, environ={}), agent)))
-        async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
-            answer = await client.get("/v1/examples")
+    agent = Agent(sense=Odd(), loop_interval="off")
+    async with agent, client_of(Service(load(None, environ={}), agent)) as client:
+        answer = await client.get("/v1/examples")
 
     assert answer.status_code == 500
     assert answer.json()["detail"].startswith("the answer of 'examples list' does not fit its type: Expected `str`")
 
 
-async def test_a_defect_of_the_service_is_no_unknown_thing(service: Service) -> None:
-    class Broken:
-        async def sense(self) -> list[Perception]:
-            return []
-
+async def test_a_defect_of_the_service_is_no_unknown_thing() -> None:
+    class Broken(Sensing):
         def taught(self) -> Mapping[str, Any]:
             return [][0]
 
-        async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> Mapping[str, Any]:
-            return {}
-
-        async def unteach(self, example: str, /, *, by: str = "") -> Mapping[str, Any]:
-            return {}
-
-        def read(self, text: str, /) -> Mapping[str, Any]:
-            return {"intent": None}
-
-    async with Agent(sense=Broken(), loop_interval="off") as agent:
-        application = control(Service(load(None, environ={}), agent))
-        transport = httpx.ASGITransport(application, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
-            answer = await client.get("/v1/examples")
+    agent = Agent(sense=Broken(), loop_interval="off")
+    async with agent, client_of(Service(load(None, environ={}), agent), raise_app_exceptions=False) as client:
+        answer = await client.get("/v1/examples")
 
     assert answer.status_code == 500
 
 
-async def test_the_service_serves_the_document(service: Service) -> None:
-    transport = httpx.ASGITransport(control(service))
-    async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
-        answer = await client.get("/v1/openapi.json")
+async def test_the_service_serves_the_document(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/v1/openapi.json")
 
     assert answer.json() == json.loads(json.dumps(described()))
 
 
-async def test_an_answer_that_the_client_has_already_is_not_sent_again(service: Service) -> None:
-    transport = httpx.ASGITransport(control(service))
-    async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
-        first = await client.get("/v1/runs")
-        tag = first.headers["etag"]
-        for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
-            again = await client.get("/v1/runs", headers={"if-none-match": known})
-            assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
-        await client.post("/v1/runs", json={"message": "hello"})
-        changed = await client.get("/v1/runs", headers={"if-none-match": tag})
-        assert (changed.status_code, len(changed.json())) == (200, 1)
-        assert changed.headers["etag"] != tag
-        refused = await client.get("/v1/runs/none", headers={"if-none-match": "*"})
-        assert (refused.status_code, "etag" in refused.headers) == (404, False)
+async def test_an_answer_that_the_client_has_already_is_not_sent_again(client: httpx.AsyncClient) -> None:
+    first = await client.get("/v1/runs")
+    tag = first.headers["etag"]
+    for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        again = await client.get("/v1/runs", headers={"if-none-match": known})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    await client.post("/v1/runs", json={"message": "hello"})
+    changed = await client.get("/v1/runs", headers={"if-none-match": tag})
+    assert (changed.status_code, len(changed.json())) == (200, 1)
+    assert changed.headers["etag"] != tag
+    refused = await client.get("/v1/runs/none", headers={"if-none-match": "*"})
+    assert (refused.status_code, "etag" in refused.headers) == (404, False)
 
 
 def test_no_route_takes_the_requests_of_another_one() -> None:
@@ -308,8 +279,7 @@ async def test_each_rule_says_how_often_it_fired_and_when_last(tmp_path: Path) -
     async with Agent(plan=RulesPlanner(rules), loop_interval="off") as agent:
         for _ in range(2):
             await agent.wait((await agent.submit("hello")).run_id, 20)
-        transport = httpx.ASGITransport(control(Service(load(None, environ={}), agent)))
-        async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
+        async with client_of(Service(load(None, environ={}), agent)) as client:
             greet, never = (await client.get("/v1/rules")).json()
 
     assert (greet["name"], greet["fired"], never["name"], never["fired"]) == ("greet", 2, "never", 0)

@@ -28,6 +28,7 @@ from spar.server.front import peer
 from spar.server.routes.applications import control
 from spar.service.app import Service
 from spar.types import Action, ActionResult, Call
+from tests.waiting import until
 
 NOW = datetime.now(UTC)
 HOUR = timedelta(hours=1)
@@ -291,12 +292,6 @@ def test_the_kernel_says_who_is_at_the_other_end() -> None:
 
 
 # -- what waits
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_the_status_says_how_many_wait_and_for_how_long(keeps: Keeps) -> None:

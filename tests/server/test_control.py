@@ -27,6 +27,7 @@ from spar import (
 from spar.agent.lifecycle import FOLLOWS, LEGAL
 from spar.testing import Hang, RecordingStore, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
 from spar.types import Experience
+from tests.waiting import until
 
 
 class Part:
@@ -60,13 +61,6 @@ class Part:
 
     async def reflect(self, result: Any) -> Any:
         raise AssertionError("nothing was done")
-
-
-async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Let the loop turn until something is so; a virtual clock makes the waiting free."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def states_of(agent: Agent) -> list[str]:

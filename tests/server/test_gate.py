@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import threading
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import UnixStreamServer
@@ -24,6 +23,7 @@ from spar.operations.runs import RunBody, submit
 from spar.server.agent_loop import on_loop
 from spar.server.routes.applications import control
 from spar.service.app import Service
+from tests.waiting import until
 
 #: What takes work, decides, or answers with what is known.
 DOORS = (
@@ -84,12 +84,6 @@ def client_of(agent: Agent) -> httpx.AsyncClient:
     service = Service(load(None, environ={}), agent)
     transport = httpx.ASGITransport(control(service), client=("alice", 1))  # raises what the server would log
     return httpx.AsyncClient(transport=transport, base_url="http://spar")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_while_the_agent_starts_every_door_says_when_to_come_again(tmp_path: Path) -> None:

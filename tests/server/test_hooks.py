@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from spar.server.front import Front
 from spar.server.routes import hooks
 from spar.service.app import Service
 from spar.service.metrics import Metrics
+from tests.waiting import until
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 BEARER = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
@@ -76,12 +77,6 @@ async def open_door(folder: Path, host: str = "127.0.0.1", *, has_memory: bool =
 async def door(tmp_path: Path) -> AsyncIterator[Door]:
     async with open_door(tmp_path) as found:
         yield found
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_what_is_posted_is_perceived_once(door: Door) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from spar.server.routes.applications import control
 from spar.service.app import Service
 from spar.service.feed import Feed
 from spar.service.token_rows import Scope
+from tests.waiting import until
 
 #: Clients that come and leave.
 CLIENTS = 20
@@ -66,12 +67,6 @@ async def served(application: Any, folder: Path, *, is_port: bool = False) -> As
         server = await loop.create_unix_server(lambda: BoundedProtocol(config, state, {}), str(address))
     async with server:
         yield Served(address)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 class Held:

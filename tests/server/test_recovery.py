@@ -20,6 +20,7 @@ from spar.records.journal import DeadLetter, Doubt, Item
 from spar.review.left_work import doubt_cells, doubt_full, letter_cells, letter_full
 from spar.server.routes.applications import control
 from spar.service.app import Service
+from tests.waiting import until
 
 NOW = datetime.now(UTC)
 NASTY = "\u202e\u200b\x1b[2K\ud800"
@@ -87,11 +88,6 @@ class Door:
     async def answer(self, id: str, answer: str, **more: Any) -> httpx.Response:
         return await self.post(f"/v1/calls/in-doubt/{quote(id, safe='')}/resolve", {"answer": answer, **more})
 
-    async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(20):
-            while not condition():
-                await asyncio.sleep(0.001)
-
 
 @pytest.fixture
 async def door(tmp_path: Path) -> AsyncIterator[Door]:
@@ -148,7 +144,7 @@ async def test_an_answer_is_kept_with_who_gave_it_and_the_plan_is_told(door: Doo
     assert "by alice for the bank" in told["text"]
     assert "on the statement" in told["text"]
     assert '"receipt": 7' in told["text"]
-    await door.until(lambda: door.seen)
+    await until(lambda: door.seen)
     assert (door.seen[0].kind, door.seen[0].attributes["output"]) == ("call.done", {"receipt": 7})
     assert paid == []
 
@@ -157,7 +153,7 @@ async def test_what_is_to_be_made_again_is_made_once(door: Door) -> None:
     answers = await asyncio.gather(*(door.answer("c1/pay", "again") for _ in range(20)))
 
     assert sorted(answer.status_code for answer in answers) == [200, *[409] * 19]
-    await door.until(lambda: paid)
+    await until(lambda: paid)
     await door.agent.stop()
     assert paid == [5]
 
@@ -265,7 +261,7 @@ async def test_dead_letters_are_listed_shown_tried_again_and_dropped(door: Door)
     dropped = await door.post("/v1/dead-letters/d1/drop")
 
     assert (tried.status_code, tried.json()["attempts"], dropped.status_code) == (200, 0, 200)
-    await door.until(lambda: [each.id for each in door.seen] == ["d2/x"])
+    await until(lambda: [each.id for each in door.seen] == ["d2/x"])
     assert (await door.get("/v1/dead-letters")).json() == []
     assert (await door.post("/v1/dead-letters/d1/retry")).status_code == 404
 

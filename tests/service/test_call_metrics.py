@@ -93,16 +93,16 @@ def test_durations_are_those_of_the_calls_that_ran() -> None:
     assert buckets["main", "+Inf", "note"] == 2
 
 
-def test_a_hundred_thousand_tools_make_a_bounded_page() -> None:
+def test_ten_thousand_tools_make_a_bounded_page() -> None:
     agent = Agent()
-    for number in range(100_000):
+    for number in range(10_000):
         agent.account.calls.add([result(f"tool-{number}", "ok", 0.001)])
 
     metrics = of(agent)
 
     counts = samples(metrics, "spar_calls_total")
     assert len({labels[2] for labels in counts}) == MOST_TOOLS + 1
-    assert counts["main", "ok", OTHER_TOOLS] == 100_000 - MOST_TOOLS
+    assert counts["main", "ok", OTHER_TOOLS] == 10_000 - MOST_TOOLS
     assert len(counts) + len(samples(metrics, "spar_call_duration_seconds_bucket")) <= 101 * (6 + 24)
 
 
