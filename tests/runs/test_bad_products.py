@@ -17,6 +17,7 @@ from spar.events import ErrorOccurred, MessageSent, RunEnded
 from spar.protocols import SensorContext, SensorSpec
 from spar.testing import VirtualClock
 from spar.types import ActionResult, Experience, Reflection
+from tests.doubles import heard
 
 SESSIONS = [f"s{number}" for number in range(12)]
 BAD = "s3"
@@ -135,8 +136,7 @@ async def test_what_a_sensor_cannot_keep_is_an_error_of_sense_that_names_it(
 
     memory = Memory(f"sqlite:///{tmp_path}/memory.db")
     agent = Agent(sense=Sense([SensorSpec("eye", Careless())]), plan=plan, memory=memory, clock=clock)
-    errors: list[ErrorOccurred] = []
-    agent.events.subscribe(ErrorOccurred, errors.append)
+    errors = heard(agent, ErrorOccurred)
     async with agent:
         await clock.sleep(30.0)
         assert agent.state == "running"

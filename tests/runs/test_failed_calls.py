@@ -16,6 +16,7 @@ from spar.events import LoopCompleted
 from spar.operations.history import CycleSummary, _calls
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Answer, Call, CallResult, Fault, count_calls
+from tests.doubles import heard
 
 
 def restart(unit: str) -> str:
@@ -49,8 +50,7 @@ async def test_a_rules_answer_is_given_only_if_its_calls_went_well(
 ) -> None:
     agent = Agent(plan=RulesPlanner(RULES), tools=[restart], clock=clock, loop_interval="off",
                   settings={"runs": {"verify_output": verify}})  # fmt: skip
-    ended: list[LoopCompleted] = []
-    agent.events.subscribe(LoopCompleted, ended.append)
+    ended = heard(agent, LoopCompleted)
     async with agent:
         receipt = await agent.submit(said)
         status = await agent.wait(receipt.run_id)

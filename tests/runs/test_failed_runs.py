@@ -16,6 +16,7 @@ from spar.events import MessageSent, RunEnded
 from spar.hooks import HookContext
 from spar.runs.ends import EndedRun
 from spar.testing import ScriptedModel, VirtualClock, stream
+from tests.doubles import heard
 
 
 async def refused(perceptions: Any) -> None:
@@ -157,8 +158,7 @@ async def test_what_a_run_took_is_in_its_status_its_event_and_its_transcript(clo
         stream([{"output": "done"}, Usage("m", 200, 10, 80, 5)]),
     ]
     agent = Agent(plan=ModelPlanner(ScriptedModel(answers)), tools=[look], clock=clock, loop_interval=0.1)
-    ended: list[RunEnded] = []
-    agent.events.subscribe(RunEnded, ended.append)
+    ended = heard(agent, RunEnded)
     async with agent:
         run_id = (await agent.submit("look")).run_id
         status = await agent.wait(run_id)

@@ -13,6 +13,7 @@ from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, TransientError, tool
 from spar.events import HealthAlert, RecoveryStep, RunEnded, RunStarted
 from spar.testing import Hang, ScriptedPlanner, VirtualClock
+from tests.doubles import heard
 
 DONE = Action(output="done")
 
@@ -76,8 +77,7 @@ async def test_a_run_that_is_aborted_at_any_moment_leaves_its_session_free(
 async def test_messages_that_waited_for_a_run_that_took_too_long_are_served_in_their_order(clock: VirtualClock) -> None:
     planner = ScriptedPlanner([Hang(), DONE])
     agent = Agent(plan=planner, clock=clock, settings={"runs": {"timeout": 10.0}})
-    starts: list[RunStarted] = []
-    agent.events.subscribe(RunStarted, starts.append)
+    starts = heard(agent, RunStarted)
     async with agent:
         runs = [await agent.submit(text) for text in ("one", "two", "three", "four")]
         answers = [await agent.wait(run.run_id, 60) for run in runs]
@@ -90,8 +90,7 @@ async def test_messages_that_waited_for_a_run_that_took_too_long_are_served_in_t
 async def test_who_waits_hears_only_of_the_attempt_that_counts(clock: VirtualClock) -> None:
     planner = ScriptedPlanner([TransientError("overloaded"), TransientError("overloaded"), DONE])
     async with Agent(plan=planner, clock=clock) as agent:
-        ends: list[RunEnded] = []
-        agent.events.subscribe(RunEnded, ends.append)
+        ends = heard(agent, RunEnded)
         run = await agent.submit("go")
         answers = await asyncio.gather(*(agent.wait(run.run_id, 120) for _ in range(5)))
 

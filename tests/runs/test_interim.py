@@ -18,6 +18,7 @@ from spar.runs.outbox import MOST_THOUGHTS
 from spar.runs.text_blocks import line_of
 from spar.testing import VirtualClock
 from spar.types import CallResult, CallStatus, Fault
+from tests.doubles import heard
 
 ONE, TWO, THREE = ("This is block one. " * 6, "This is block two. " * 6, "And this is three.")
 TEXT = f"{ONE}\n\n{TWO}\n\n{THREE}"
@@ -71,15 +72,9 @@ def agent_of(plan: Any, clock: VirtualClock, memory: Any = None, **runs: Any) ->
     return Agent(plan=plan, tools=[look], clock=clock, memory=memory, settings={"runs": runs}, loop_interval=0.1)
 
 
-def heard(agent: Agent) -> list[MessageSent]:
-    found: list[MessageSent] = []
-    agent.events.subscribe(MessageSent, found.append)
-    return found
-
-
 async def told(agent: Agent, **options: Any) -> tuple[list[tuple[str, str]], Any]:
     """What people were told of one run, each with its kind, and how the run ended."""
-    found = heard(agent)
+    found = heard(agent, MessageSent)
     async with agent:
         status = await agent.wait((await agent.submit("tell me", options=options or None)).run_id)
     return [(each.kind, each.text) for each in found], status
@@ -118,7 +113,7 @@ async def test_an_answer_is_told_in_blocks_and_not_once_more_at_the_end(
 
 async def test_blocks_are_numbered_and_stand_in_the_stream_of_the_run(clock: VirtualClock) -> None:
     agent = agent_of(Writer([TEXT, Action(output=TEXT)]), clock, blocks="text_end")
-    found = heard(agent)
+    found = heard(agent, MessageSent)
     async with agent:
         run_id = (await agent.submit("tell me")).run_id
         await agent.wait(run_id)
@@ -134,7 +129,7 @@ async def test_blocks_are_told_while_the_answer_is_written_with_text_end_only(cl
         writer = Writer([TEXT, "wait", Action(output=TEXT)])
         writer.gate.clear()
         agent = agent_of(writer, clock, blocks=blocks)
-        found = heard(agent)
+        found = heard(agent, MessageSent)
         async with agent:
             run_id = (await agent.submit("tell me")).run_id
             await clock.sleep(1.0)
@@ -209,13 +204,13 @@ async def test_what_was_told_is_not_told_again_by_the_next_process(clock: Virtua
     writer = Writer([TEXT, "wait", Action(output=TEXT)])
     writer.gate.clear()
     first = agent_of(writer, clock, Memory(url), blocks="text_end")
-    before = heard(first)
+    before = heard(first, MessageSent)
     async with first:
         run_id = (await first.submit("tell me")).run_id
         await clock.sleep(1.0)
     writer.gate.set()
     second = agent_of(writer, clock, Memory(url), blocks="text_end")
-    after = heard(second)
+    after = heard(second, MessageSent)
     async with second:
         status = await second.wait(run_id)
         rows = second.agent_state.rows_of("blocks")
@@ -339,7 +334,7 @@ async def test_who_wants_it_is_told_of_each_call_in_a_line(clock: VirtualClock, 
         agent = agent_of(Writer(*script), clock)
         if is_guarded:
             agent.hooks.add("message_sending", lambda ctx: None)
-        found = heard(agent)
+        found = heard(agent, MessageSent)
         async with agent:
             run_id = (await agent.submit("tell me", options={"verbose": verbose})).run_id
             await agent.wait(run_id)

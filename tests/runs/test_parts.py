@@ -17,6 +17,7 @@ from spar.facts import Fact
 from spar.hooks import HookContext
 from spar.records.journal import Item
 from spar.testing import VirtualClock
+from tests.doubles import heard
 
 
 @tool(effect="read")
@@ -208,8 +209,7 @@ async def test_a_store_that_refuses_the_end_of_a_run_fails_neither_the_run_nor_i
             append(fact, agent)
 
         monkeypatch.setattr(memory.journal, "append", refuse)
-        errors: list[ErrorOccurred] = []
-        agent.events.subscribe(ErrorOccurred, errors.append)
+        errors = heard(agent, ErrorOccurred)
         for text in ("one", "two"):
             assert (await agent.wait((await agent.submit(text)).run_id, 60)).status == "ok"
         assert not [error for error in errors if error.phase == "loop"], "the loop did not fail"

@@ -18,6 +18,7 @@ from spar.protocols import Host
 from spar.records.journal import Item
 from spar.testing import VirtualClock
 from spar.types import Perception
+from tests.doubles import heard
 from tests.journal.left import accepted, left_behind
 
 
@@ -108,8 +109,7 @@ async def test_a_run_of_which_nothing_goes_on_is_ended_and_its_call_cut(clock: V
         return Action([Call("work", {"seconds": 1000.0})])
 
     agent = agent_of(clock, plan, inactivity=30.0)
-    ends: list[RunEnded] = []
-    agent.events.subscribe(RunEnded, ends.append)
+    ends = heard(agent, RunEnded)
     async with agent:
         status = await agent.wait((await agent.submit("go")).run_id, 600)
         assert (await agent.wait((await agent.submit("go", session="next")).run_id, 600)).status == "error"

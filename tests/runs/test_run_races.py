@@ -20,6 +20,7 @@ from spar.records.runs import Receipt
 from spar.records.transcript import Entry
 from spar.testing import VirtualClock
 from spar.types import Ability, Reflection
+from tests.doubles import heard
 
 
 @tool(effect="read")
@@ -38,12 +39,6 @@ async def answering(perceptions: list[Perception], context: Context) -> Action |
 
 def agent_of(clock: VirtualClock, memory: Any = None, **settings: Any) -> Agent:
     return Agent(plan=answering, tools=[work], clock=clock, loop_interval=0.1, memory=memory, settings=settings)
-
-
-def seen(agent: Agent, kind: Any) -> list[Any]:
-    found: list[Any] = []
-    agent.events.subscribe(kind, found.append)
-    return found
 
 
 def kept(path: Path) -> Memory:
@@ -68,7 +63,7 @@ async def test_a_run_whose_answer_is_being_told_is_over_and_an_abort_waits_for_i
 ) -> None:
     agent = agent_of(clock, kept(tmp_path) if is_journalled else None)
     asking(agent)
-    ends, told = seen(agent, RunEnded), seen(agent, MessageSent)
+    ends, told = heard(agent, RunEnded), heard(agent, MessageSent)
     async with agent:
         run = await agent.submit("hello", session="s")
         await clock.sleep(5.0)
@@ -108,7 +103,7 @@ async def test_a_run_is_not_late_because_people_take_long_to_look_at_its_answer(
 async def test_a_stop_that_cuts_the_telling_of_an_answer_leaves_nobody_waiting(clock: VirtualClock) -> None:
     agent = agent_of(clock)
     asking(agent)
-    told = seen(agent, MessageSent)
+    told = heard(agent, MessageSent)
     await agent.start()
     run = await agent.submit("hello", session="s")
     await clock.sleep(5.0)
@@ -230,7 +225,7 @@ async def test_a_run_of_a_stopped_agent_that_keeps_a_journal_is_not_called_off_a
         other = await agent.submit("hello too", session="s")
     with pytest.raises(NotReadyError, match="cannot abort a run now: the journal of agent 'main' is not open"):
         await agent.abort(run.run_id)
-    starts = seen(agent, RunStarted)
+    starts = heard(agent, RunStarted)
     async with agent:
         assert (await agent.wait(other.run_id)).status == "ok"
         assert (await agent.wait(run.run_id)).status == "ok"
@@ -261,7 +256,7 @@ async def test_a_run_of_a_stopped_agent_without_a_journal_is_called_off(clock: V
         run = await agent.submit("hello", session="s")
         other = await agent.submit("hello too", session="s")
     await agent.abort(run.run_id)
-    starts = seen(agent, RunStarted)
+    starts = heard(agent, RunStarted)
     async with agent:
         assert (await agent.wait(other.run_id)).status == "ok"
         assert (await agent.wait(run.run_id)).error == "aborted"

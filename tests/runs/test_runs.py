@@ -36,6 +36,7 @@ from spar.runs import runs
 from spar.runs.runs import KEPT, KEPT_BYTES, Run
 from spar.state.work import RunState
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock, stream
+from tests.doubles import heard
 
 DONE = Action(output="done")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,12 +46,6 @@ def agent_of(clock: VirtualClock, plan: Any = None, **more: Any) -> Agent:
     return Agent(
         plan=plan or ScriptedPlanner([DONE]), act=more.pop("act", None) or ScriptedActor(), clock=clock, **more
     )
-
-
-def ends_of(agent: Agent) -> list[RunEnded]:
-    ends: list[RunEnded] = []
-    agent.events.subscribe(RunEnded, ends.append)
-    return ends
 
 
 def accepted(agent: Agent, key: str | None) -> Run:
@@ -329,7 +324,7 @@ async def test_a_run_is_told_from_acceptance_to_end(clock: VirtualClock) -> None
 async def test_a_plan_that_keeps_failing_ends_its_run_after_three_attempts(clock: VirtualClock) -> None:
     planner = ScriptedPlanner([OSError("down")])
     agent = agent_of(clock, planner)
-    ends = ends_of(agent)
+    ends = heard(agent, RunEnded)
     async with agent:
         receipt = await agent.submit("hello")
         status = await agent.wait(receipt.run_id)
@@ -422,7 +417,7 @@ async def test_verifying_the_output_can_be_turned_off(clock: VirtualClock) -> No
 async def test_a_run_ends_when_it_took_too_long(hangs: bool, clock: VirtualClock) -> None:
     planner = ScriptedPlanner([Hang()] if hangs else [Call("again")])
     agent = agent_of(clock, planner, settings={"runs": {"timeout": 20}, "agent": {"phases": {"plan": {"timeout": 0}}}})
-    ends = ends_of(agent)
+    ends = heard(agent, RunEnded)
     async with agent:
         receipt = await agent.submit("hello")
         status = await agent.wait(receipt.run_id, timeout=100.0)
@@ -449,7 +444,7 @@ async def test_a_run_without_limit_may_take_as_long_as_it_likes(clock: VirtualCl
 async def test_aborting_a_queued_run_keeps_it_from_ever_starting(clock: VirtualClock) -> None:
     planner = ScriptedPlanner([5.0, DONE])
     agent = agent_of(clock, planner)
-    ends = ends_of(agent)
+    ends = heard(agent, RunEnded)
     async with agent:
         first, second = await agent.submit("one"), await agent.submit("two")
         await asyncio.sleep(1.0)
@@ -469,7 +464,7 @@ async def test_aborting_a_queued_run_keeps_it_from_ever_starting(clock: VirtualC
 async def test_aborting_a_running_one_cancels_its_phase_and_returns_when_that_has_settled(clock: VirtualClock) -> None:
     hang = Hang()
     agent = agent_of(clock, ScriptedPlanner([hang, DONE]))
-    ends, outcomes = ends_of(agent), []  # type: ignore[var-annotated]
+    ends, outcomes = heard(agent, RunEnded), []  # type: ignore[var-annotated]
     agent.events.subscribe(LoopCompleted, lambda event: outcomes.append(event.outcome))
     async with agent:
         first, second = await agent.submit("one"), await agent.submit("two")
@@ -491,7 +486,7 @@ async def test_aborting_a_running_one_cancels_its_phase_and_returns_when_that_ha
 async def test_aborting_twice_at_once_and_after_the_end_does_nothing_more(clock: VirtualClock) -> None:
     hang = Hang()
     agent = agent_of(clock, ScriptedPlanner([hang, DONE]))
-    ends = ends_of(agent)
+    ends = heard(agent, RunEnded)
     async with agent:
         receipt = await agent.submit("one")
         await asyncio.sleep(1.0)
@@ -547,7 +542,7 @@ async def test_a_tool_may_abort_its_own_run(clock: VirtualClock) -> None:
 async def test_a_run_cut_by_a_stop_is_not_ended_and_goes_on_at_the_next_start(clock: VirtualClock) -> None:
     planner = ScriptedPlanner([Call("a"), Hang(), DONE])
     agent = agent_of(clock, planner)
-    ends = ends_of(agent)
+    ends = heard(agent, RunEnded)
     await agent.start()
     receipt = await agent.submit("hello")
     await asyncio.sleep(5.0)
@@ -564,7 +559,7 @@ async def test_a_run_cut_by_a_stop_is_not_ended_and_goes_on_at_the_next_start(cl
 
 async def test_an_abort_during_a_stop_returns_and_ends_the_run_once(clock: VirtualClock) -> None:
     agent = agent_of(clock, ScriptedPlanner([Hang()]))
-    ends = ends_of(agent)
+    ends = heard(agent, RunEnded)
     await agent.start()
     receipt = await agent.submit("hello")
     await asyncio.sleep(1.0)

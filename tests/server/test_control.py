@@ -171,25 +171,6 @@ async def test_a_request_repeated_changes_nothing(request_name: str, clock: Virt
     await agent.stop()
 
 
-async def test_each_change_of_state_is_told_once_and_follows_the_table(clock: VirtualClock) -> None:
-    agent = Agent(clock=clock)
-    changes: list[tuple[str, str]] = []
-    agent.events.subscribe(StateChanged, lambda event: changes.append((event.old, event.new)))
-
-    await agent.start()
-    await agent.pause()
-    await agent.resume()
-    await agent.stop()
-    await agent.start()
-    await agent.stop()
-
-    assert changes == [
-        ("created", "running"), ("running", "pausing"), ("pausing", "paused"), ("paused", "running"),
-        ("running", "stopping"), ("stopping", "stopped"), ("stopped", "running"), ("running", "stopping"),
-        ("stopping", "stopped"),
-    ]  # fmt: skip
-
-
 # -- at once, and cut short --------------------------------------------------------------------------------
 
 
@@ -234,39 +215,6 @@ async def test_a_stop_with_a_deadline_calls_off_a_start_that_hangs(clock: Virtua
     assert 2.0 <= clock.elapsed < 5.0
     assert agent.state == "created"
     assert log == ["open sense", "open plan", "close sense"]
-
-
-async def test_a_start_that_comes_while_the_agent_stops_starts_it_again(clock: VirtualClock) -> None:
-    hang = Hang(seconds=3.0)
-    agent = Agent(sense=ScriptedSense([hang]), clock=clock)
-    await agent.start()
-    await until(lambda: hang.waiting == 1)
-    stopping = asyncio.create_task(agent.stop())
-    await until(lambda: agent.state == "stopping")
-
-    await agent.start()
-
-    assert stopping.done()
-    assert agent.state == "running"
-    await agent.stop()
-
-
-async def test_a_resume_that_comes_while_the_agent_pauses_withdraws_the_pause(clock: VirtualClock) -> None:
-    hang = Hang(seconds=3.0)
-    agent = Agent(sense=ScriptedSense([hang]), clock=clock)
-    await agent.start()
-    await until(lambda: hang.waiting == 1)
-    pausing = asyncio.create_task(agent.pause())
-    await until(lambda: agent.state == "pausing")
-
-    await agent.resume()
-
-    await asyncio.wait_for(pausing, 1.0)
-    assert agent.state == "running"
-    before = agent.stats.total_cycles
-    await asyncio.sleep(10.0)
-    assert agent.stats.total_cycles > before
-    await agent.stop()
 
 
 async def test_a_cancelled_pause_settles_as_paused(clock: VirtualClock) -> None:

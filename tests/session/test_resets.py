@@ -19,6 +19,7 @@ from spar.events import RunEnded, SessionReset
 from spar.hooks import HookContext
 from spar.records.session import Origin, SessionRecord
 from spar.testing import VirtualClock
+from tests.doubles import heard
 
 
 class Reader:
@@ -92,8 +93,7 @@ async def test_the_run_in_hand_and_those_that_wait_end_with_the_reason_and_later
 
 async def test_a_reset_of_what_has_just_begun_changes_nothing(clock: VirtualClock, folder: Path | None) -> None:
     agent = agent_of(clock, Reader(), folder)
-    events: list[SessionReset] = []
-    agent.events.subscribe(SessionReset, events.append)
+    events = heard(agent, SessionReset)
     async with agent:
         await say(agent, "one")
         records = [await agent.reset("alice") for _ in range(3)]
@@ -221,8 +221,7 @@ async def test_a_session_that_rested_for_long_begins_anew_with_its_next_message(
 ) -> None:
     reader = Reader()
     agent = agent_of(clock, reader, folder, settings={"sessions": {"idle": "1h"}})
-    events: list[SessionReset] = []
-    agent.events.subscribe(SessionReset, events.append)
+    events = heard(agent, SessionReset)
     async with agent:
         await say(agent, "one")
         await clock.sleep(3_000)

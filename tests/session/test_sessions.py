@@ -261,19 +261,14 @@ async def test_a_message_goes_to_the_session_that_is_asked_for_or_that_it_names(
     assert seen == [(goes_to, goes_to)]
 
 
-@pytest.mark.parametrize("way", ["push", "accept"])
-async def test_a_perception_goes_to_the_session_that_it_names_however_it_comes(way: str, clock: VirtualClock) -> None:
+async def test_a_perception_that_is_accepted_goes_to_the_session_that_it_names(clock: VirtualClock) -> None:
     seen: list[str] = []
 
     async def plan_seen(perceptions: Any, context: Context) -> None:
         seen.extend(context.session for _ in perceptions)
 
     async with Agent(plan=plan_seen, clock=clock) as agent:
-        came = Perception("hello", session="ada")
-        if way == "push":
-            agent.push(came)
-        else:
-            await agent.accept(came)
+        await agent.accept(Perception("hello", session="ada"))
         await clock.sleep(10)
 
     assert seen == ["ada"]
