@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from spar import Agent
+from spar import Agent, Perception
 from spar.events import Event, HealthAlert, HealthRecovered, RecoveryStep
 
 
@@ -32,6 +33,25 @@ class KeptRows:
         if self.is_broken:
             raise OSError("no disk")
         return dict(self.rows)
+
+
+class LearningSense:
+    """Sense module that notices nothing, and is taught examples."""
+
+    async def sense(self) -> list[Perception]:
+        return []
+
+    def taught(self) -> Mapping[str, Any]:
+        return {}
+
+    async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> Mapping[str, Any]:
+        return {"id": "e1", "label": label}
+
+    async def unteach(self, example: str, /, *, by: str = "") -> Mapping[str, Any]:
+        return {"id": example}
+
+    def read(self, text: str, /) -> Mapping[str, Any]:
+        return {}
 
 
 def heard(agent: Agent, *kinds: type[Event]) -> list[Any]:

@@ -17,7 +17,7 @@ from starlette.routing import Match
 
 from memory import Memory
 from planning.rules.planner import RulesPlanner
-from spar import Agent, Perception, tool
+from spar import Agent, tool
 from spar.config.load import load
 from spar.errors import SparError
 from spar.operations.fields import accepted_values, meaning
@@ -29,6 +29,7 @@ from spar.server.routes.applications import control, described, served
 from spar.service.app import Service
 from spar.service.token_rows import SCOPES
 from spar.types import utcnow
+from tests.doubles import LearningSense
 
 OPERATIONS = served()
 NAMES = [f"{each.method} {plain_path(each)}" for each in OPERATIONS]
@@ -53,25 +54,10 @@ class OneIncident:
         return {}
 
 
-class Sensing:
+class Sensing(LearningSense):
     """Sense module that keeps incidents, and learns."""
 
     incidents = OneIncident()
-
-    async def sense(self) -> list[Perception]:
-        return []
-
-    def taught(self) -> Mapping[str, Any]:
-        return {}
-
-    async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> Mapping[str, Any]:
-        raise LookupError(text)
-
-    async def unteach(self, example: str, /, *, by: str = "") -> Mapping[str, Any]:
-        raise LookupError(example)
-
-    def read(self, text: str, /) -> Mapping[str, Any]:
-        return {}
 
 
 @pytest.fixture
@@ -215,7 +201,7 @@ def test_every_parameter_and_body_has_a_meaning() -> None:
 
 
 async def test_an_answer_that_does_not_fit_its_type_is_an_error_of_the_service() -> None:
-    class Odd(Sensing):
+    class Odd(LearningSense):
         def taught(self) -> Mapping[str, Any]:
             return {"labels": [{"what": 5}]}
 
@@ -228,7 +214,7 @@ async def test_an_answer_that_does_not_fit_its_type_is_an_error_of_the_service()
 
 
 async def test_a_defect_of_the_service_is_no_unknown_thing() -> None:
-    class Broken(Sensing):
+    class Broken(LearningSense):
         def taught(self) -> Mapping[str, Any]:
             return [][0]
 

@@ -23,6 +23,7 @@ from spar.records.journal import Doubt, Item
 from spar.server.routes.applications import control, served
 from spar.service.app import Service
 from spar.types import PHASES, Experience
+from tests.doubles import LearningSense
 
 Key = tuple[str, str]
 #: Operations other than reads that leave no entry: a message has its origin, and a tried example is not stored.
@@ -35,27 +36,12 @@ async def deploy() -> str:
     return "done"
 
 
-class Sensing:
+class Sensing(LearningSense):
     """Sense module whose sensor can be tried again."""
-
-    async def sense(self) -> list[Perception]:
-        return []
 
     def restore(self, sensor: str) -> None:
         if sensor != "inbox":
             raise LookupError(f"no sensor {sensor!r}")
-
-    def taught(self) -> Mapping[str, Any]:
-        return {}
-
-    async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> Mapping[str, Any]:
-        return {"id": "e1", "label": label}
-
-    async def unteach(self, example: str, /, *, by: str = "") -> Mapping[str, Any]:
-        return {"id": example}
-
-    def read(self, text: str, /) -> Mapping[str, Any]:
-        return {}
 
 
 async def plan(perceptions: list[Perception]) -> Action | None:
