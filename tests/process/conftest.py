@@ -29,8 +29,8 @@ from tests.process.template import Forked, clean_environ, runs_here
 CONFIG = Path(__file__).parents[2] / "config.toml"
 #: Seconds that anything may take on a loaded machine before a test says that it never came.
 PATIENCE = 300.0
-#: Commands that have a process of their own, whatever ends them.
-ENDLESS = {"run", "top", "chat", "shell"}
+#: Commands that have a process of their own: what they have open, connections to models too, ends with it.
+APART = {"run", "top", "chat", "shell", "eval", "replay"}
 
 
 def until(condition: Callable[[], Any], what: str | Callable[[], str], within: float = PATIENCE) -> Any:
@@ -126,7 +126,7 @@ class Spar:
         """Run one command to its end: here, where that is the same."""
         environ = {**self.environ, **given.pop("environ", {})}
         words = [os.fsdecode(word) for word in arguments]
-        if self.popen is Forked and not given and ENDLESS.isdisjoint(words) and runs_here(environ):
+        if self.popen is Forked and not given and APART.isdisjoint(words) and runs_here(environ):
             return _here(words, self.folder, environ, stdin)
         command = [sys.executable, "-m", "spar", *arguments]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **given}

@@ -203,7 +203,7 @@ def _talks_for_long(talk: Talk, server: LlmServer) -> list[str]:
 
 
 WORDS = {"type": "object", "properties": {"words": {"type": "string", "maxLength": 40}}, "required": ["words"]}
-ROOM = "It is a good room with a door and a window and a bed. " * 12
+ROOM = "It is a good room with a door and a window and a bed. " * 16
 
 
 def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start: Callable[..., Service]) -> None:

@@ -26,8 +26,8 @@ ROOT = CONFIG.parent
 class ServiceManager:
     """Runs the commands of a unit with the sockets and variables that systemd gives them."""
 
-    def __init__(self, spar: Spar, unit: Path) -> None:
-        self._text, self._spar = unit.read_text(), spar
+    def __init__(self, spar: Spar, unit: Path, environ: dict[str, str]) -> None:
+        self._text, self._spar, self._environ = unit.read_text(), spar, environ
         self.said: list[str] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         address = str(spar.folder / "notify")
@@ -45,7 +45,7 @@ class ServiceManager:
 
     def start(self) -> None:
         usec = str(int(self.of("WatchdogSec")) * 1_000_000)
-        environ = {**self._spar.environ, "NOTIFY_SOCKET": str(self._spar.folder / "notify"), "WATCHDOG_USEC": usec}
+        environ = {**self._environ, "NOTIFY_SOCKET": str(self._spar.folder / "notify"), "WATCHDOG_USEC": usec}
         command, folder = self._command("ExecStart"), self.of("WorkingDirectory")
         self.process = subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.DEVNULL)
         self.heard("READY=1")
@@ -64,9 +64,8 @@ class ServiceManager:
         until(has_said, word, PATIENCE)
 
     def reload(self) -> subprocess.CompletedProcess[str]:
-        environ = self._spar.environ
         return subprocess.run(
-            self._command("ExecReload"), env=environ, capture_output=True, text=True, timeout=PATIENCE
+            self._command("ExecReload"), env=self._environ, capture_output=True, text=True, timeout=PATIENCE
         )
 
     def stop(self) -> int:
@@ -85,7 +84,7 @@ class ServiceManager:
 
 
 @contextmanager
-def managed(spar: Spar) -> Iterator[ServiceManager]:
+def managed(spar: Spar, site: Path) -> Iterator[ServiceManager]:
     """Install a user's unit on a machine whose `systemctl` writes down what it was told; run it by hand."""
     (spar.folder / "bin").mkdir()
     (spar.folder / "bin" / "systemctl").write_text(f'#!/bin/sh\necho "$@" >> {spar.folder}/told\n')
@@ -94,7 +93,8 @@ def managed(spar: Spar) -> Iterator[ServiceManager]:
     spar.environ |= {"PATH": path, "XDG_CONFIG_HOME": str(spar.folder / "home")}
     done = spar("-c", str(spar.config), "service", "install", "--user")
     assert done.code == 0, done
-    manager = ServiceManager(spar, spar.folder / "home/systemd/user/spar.service")
+    environ = {**spar.environ, "PYTHONPATH": f"{site}{os.pathsep}{spar.environ['PYTHONPATH']}"}
+    manager = ServiceManager(spar, spar.folder / "home/systemd/user/spar.service", environ)
     try:
         yield manager
     finally:
@@ -120,11 +120,10 @@ def installed(into: Path, version: str) -> Path:
 
 
 def test_the_unit_is_started_watched_reloaded_upgraded_and_taken_away_and_the_state_stays(
-    spar: Spar, from_scratch: None, tmp_path_factory: pytest.TempPathFactory
+    spar: Spar, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     site = installed(tmp_path_factory.mktemp("installation") / "site", "0.1.97")
-    spar.environ["PYTHONPATH"] = f"{site}{os.pathsep}{spar.environ['PYTHONPATH']}"
-    with managed(spar) as manager:
+    with managed(spar, site) as manager:
         manager.start()
         manager.heard("WATCHDOG=1")
         assert spar("status", "--json").json["version"] == "0.1.97"
