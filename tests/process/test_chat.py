@@ -98,26 +98,6 @@ def test_a_conversation_on_a_terminal(talk: House, term: str) -> None:
         assert chat.text.count("two is left out") == 1, "the answer is told once, though two messages asked for it"
 
 
-def test_a_denied_call_and_one_with_other_parameters(talk: House) -> None:
-    def pay(text: str) -> Reply:
-        return says("then not") if "not today" in text else payment(text)
-
-    talk.told(pay=pay)
-    with chatting(talk) as chat:
-        chat.say("[pay] pay the baker 30")
-        chat.shows("run it? y, n")
-        chat.say("n not today")
-        chat.shows("then not")
-        assert not talk.lines("paid.txt")
-        chat.say("/new")
-        chat.say("[pay] again: pay the baker")
-        chat.shows("run it? y, n", 2)
-        chat.say("e amount=5 to=miller")
-        chat.shows("the baker is paid")
-        assert talk.lines("paid.txt") == ["5 to miller"]
-        assert chat.left() == 0
-
-
 def test_nothing_is_lost_or_doubled_when_the_service_is_killed(talk: House) -> None:
     """In the middle of an answer, while a call waits, and between two messages."""
     gate = threading.Event()
@@ -210,23 +190,6 @@ def test_ctrl_c_calls_the_run_off_and_twice_leaves(talk: House) -> None:
         chat.press("c")
         assert chat.ended() == 130
         assert chat.has_whole_lines, "the terminal is as it was before"
-
-
-def test_who_comes_back_sees_the_run_that_goes_on(talk: House) -> None:
-    gate = threading.Event()
-    talk.told(story=lambda text: story(text, gate))
-    with chatting(talk) as chat:
-        chat.say("[story] tell me a story")
-        chat.shows(STORY[:24])
-        chat.say("/quit")
-        chat.shows("the run goes on")
-        assert chat.ended() == 0
-    with chatting(talk) as chat:
-        chat.shows(STORY[:24])
-        gate.set()
-        chat.shows(STORY)
-        assert chat.left() == 0
-    assert len(talk.said) == 1
 
 
 def test_lines_of_a_pipe_are_messages_one_after_another(talk: House) -> None:

@@ -57,12 +57,6 @@ def check(found: dict[str, Any], *, is_reset: bool, doubts: int = 1) -> None:
     assert found["doubts"] == doubts  # nobody knows what became of the call that was cut off
 
 
-def test_a_reset_that_was_promised_is_there_after_a_restart(tmp_path: Path) -> None:
-    done = live(tmp_path, "begin")
-    assert done.returncode == 0, done.stderr
-    check(end_of(tmp_path), is_reset=True)
-
-
 def test_what_was_being_planned_when_a_process_is_killed_in_a_reset_is_planned_again_only_without_it(
     tmp_path: Path,
 ) -> None:
@@ -81,6 +75,7 @@ def test_wherever_a_process_is_killed_from_the_reset_on_all_of_it_is_there_or_no
     whole = tmp_path / "whole"
     whole.mkdir()
     assert live(whole, "begin", RESET_CRASH_LOG=str(whole / "log")).returncode == 0
+    check(end_of(whole), is_reset=True)
     last = Counter((whole / "log").read_text().splitlines())
     assert DEATHS.keys() <= last.keys()
     for number, (label, hit) in enumerate(sorted(last.items())):
