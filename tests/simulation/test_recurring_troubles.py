@@ -39,7 +39,7 @@ async def load_is_high(folder: Path, learning: Learning, clock: VirtualClock, ti
 async def test_the_shipped_rules_make_no_call_again_that_is_known_to_fail_and_say_why(
     learning: Learning, clock: VirtualClock, tmp_path: Path
 ) -> None:
-    decided = await load_is_high(tmp_path, learning, clock, 5)
+    decided = await load_is_high(tmp_path, learning, clock, 5 if learning == "on" else 3)
     called = [[call.tool for call in action.calls] for action in decided]
     told = "note failed 2 times in this situation with these parameters"
     assert called[:2] == [["note", "notify"]] * 2
@@ -47,5 +47,5 @@ async def test_the_shipped_rules_make_no_call_again_that_is_known_to_fail_and_sa
         assert called[2:] == [["notify"], ["note", "notify"], ["notify"]], "left out, for longer each time"
         assert f"by memory instead of note: {told}" in decided[2].reason
     else:
-        assert called[2:] == [["note", "notify"]] * 3
+        assert called[2:] == [["note", "notify"]]
         assert (told in decided[2].reason) is (learning == "observe")
