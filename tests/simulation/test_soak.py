@@ -51,9 +51,9 @@ def test_what_grows_has_a_slope_and_what_wavers_has_none() -> None:
 # -- a year of a memory in virtual time: its file stays within its limit, and what must be kept is there at the end
 
 
-DAYS, CYCLES_OF_A_DAY, DAY = 400, 3, 86_400.0
+DAYS, CYCLES_OF_A_DAY, DAY = 400, 2, 86_400.0
 #: Bytes of the file; what a year brings is several times as much.
-LIMIT = 3 << 20
+LIMIT = 2 << 20
 LESSON = "never merge the index while it is read"
 
 
