@@ -103,7 +103,7 @@ class Reflect:
             successes=tuple([item.call for item in outcome.worked]),
             failures=failures,
             next_look=self._next_look(result, outcome.failed),
-            abilities=await self._learn(judged.trials, context, at),
+            abilities=await self._learn(judged.trials, context, at) if judged.trials else (),
             experiences=tuple(filter(None, experiences)),
             credits=tuple(judged.credits),
             feedback=tuple(judged.feedback),

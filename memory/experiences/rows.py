@@ -21,7 +21,7 @@ from memory.engine.transactions import Question
 from memory.experiences import recall
 from memory.sqlite import seals
 from spar.checks import PLAIN, problem_of
-from spar.data.scrub import mask, masked
+from spar.data.scrub import masked
 from spar.errors import ContractError
 from spar.failpoints import armed, crashpoint
 from spar.records.situations import wording
@@ -149,9 +149,11 @@ def row(experience: Experience, apart: str = "") -> ExperienceRow:
 def encoded_row(experience: Experience, apart: str = "") -> ExperienceRow:
     """Return an experience that was valid when it was stored first, as `row` does."""
     texts_of = (*INDEXED, *_WHOLE.values())
-    calls = tuple([replace(call, params=masked(call.params)) for call in experience.calls])
-    changes = dict(zip(texts_of, map(mask, attrgetter(*texts_of)(experience)), strict=True))
-    experience = replace(experience, calls=calls, **changes)
+    values = [*attrgetter(*texts_of)(experience), *[call.params for call in experience.calls]]
+    if (clean := masked(values)) is not values:  # one search over all of it: most experiences have no secret
+        params = clean[len(texts_of) :]
+        calls = tuple([replace(call, params=one) for call, one in zip(experience.calls, params, strict=True)])
+        experience = replace(experience, calls=calls, **dict(zip(texts_of, clean, strict=False)))
     wholes, digest = _texts(experience), digest_of(experience, apart)
     body = sealed(encode(experience, limit=MOST_BYTES))
     texts = tuple(map(partial(safe, limit=MOST_BYTES), wholes))

@@ -274,17 +274,19 @@ class Handover:
 
     async def safe(self) -> None:
         """Return when all rows added so far are safe. Raises: SparError when the memory is closed."""
-        flush = self._next_flush or self._flush
+        flush, is_new = self._next_flush or self._flush, False
         if self._next_flush is None and (self._has_rows or self._closed or self._is_unsafe):
-            flush = Flush(self._report_error)
-            if self._flush is None or self._flush.done():
-                self._submit(flush)
-            else:  # the writer is busy: rows that others add in this turn of the event loop join this flush
-                self._next_flush = flush
-                asyncio.get_running_loop().call_soon(self._submit_next)
-        if flush is not None:
-            with self._clock.working():
-                await flush.end()
+            flush, is_new = Flush(self._report_error), True
+        if flush is None:
+            return
+        end = flush.end()
+        if is_new and (self._flush is None or self._flush.done()):
+            self._submit(flush)
+        elif is_new:  # the writer is busy: rows that others add in this turn of the event loop join this flush
+            self._next_flush = flush
+            asyncio.get_running_loop().call_soon(self._submit_next)
+        with self._clock.working():
+            await end
 
     def hand_over(self) -> None:
         """Give the writer all batches, in order. A batch for which it has no room is offered again later.

@@ -117,7 +117,8 @@ class CycleLog:
             record_of = partial(cycle.recorded, core, duration, self._reports.note_failed)
             makers |= {"experiences": cycle.lived, "record": record_of, "changes": partial(self._learn, cycle)}
         if run is not None and not will_resume:
-            makers["entries"] = partial(entries_of, run, cycle, end, self._setup.tools, core.clock.now())
+            makers["entries"] = partial(entries_of, run, cycle.written_action, cycle.result, end, self._setup.tools,
+                                        core.clock.now())  # fmt: skip
         parts: dict[str, Any] = {}
         for name, make in makers.items():
             try:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
-from spar.data.reply import End
 from spar.errors import ConflictError, NotReadyError, SparError
 from spar.facts import AnswerChanged, Fact, RunAnswered, WorkChanged, WorkLeft
 from spar.journal.state.agent_state import AgentState
@@ -110,13 +109,12 @@ class Work:
 
     # -- ends of runs
 
-    def write_end(self, run: Run, end: End, cycle: str = "") -> None:
+    def write_end(self, run: Run, answer: RunStatus | None, cycle: str) -> None:
         """Journal the end of a run, unless that was done. Args: cycle: the cycle with whose end it ends."""
         if run.id not in self.items(run.session):
             return
         if self.is_ready or self._core.state in ("created", "stopped"):  # else the next start ends it
             try:
-                answer = self._ledger.journal and run.status_at(end, self._core.clock.now())  # else nobody keeps it
                 answered = RunAnswered(session=run.session, run=run.id, answer=answer, cycle=cycle)
                 self.journal.append(answered, self._core.name)
                 self._ledger.add(answered)

@@ -168,12 +168,12 @@ class Runs:
 
     Attributes: timers: the limits of runs, and the timers that end them; earlier: returns the status of a run of an
         earlier or another process, after at most so many seconds (None: no limit), or raises LookupError; write_end:
-        journals the end of a run, and the cycle with whose end it ends ("" for none); run_ended: sends, stores and
-        records the end of a run.
+        journals the answer of a run, None if nobody keeps it, and the cycle with whose end it ends ("" for none);
+        run_ended: sends, stores and records the end of a run.
     """
 
     earlier: Callable[[str, float | None], Awaitable[RunStatus]]
-    write_end: Callable[[Run, End, str], None]
+    write_end: Callable[[Run, RunStatus | None, str], None]
     run_ended: Callable[[Run, End], None]
 
     __slots__ = ("__dict__", "_clock", "_core", "_events", "_in_a_row", "_keys", "_ledger", "_open", "_process",
@@ -355,8 +355,7 @@ class Runs:
 
     def start_aside(self, run: Run) -> None:
         """Publish that a run begins which ends at once, so that its session does not work on it."""
-        began = facts.RunBegan(session=run.session, run=run.id)
-        self._ledger.tell(began)
+        self._ledger.tell(began := facts.RunBegan(session=run.session, run=run.id))
         self._began(began)
 
     def used(self, run_id: str, usage: Mapping[str, int]) -> None:
@@ -386,7 +385,8 @@ class Runs:
         run, state = self._runs[fact.run], self._ledger.states.get(fact.session)
         if (into := run.state.into) and (state is None or into not in state.runs):
             self._runs[into].share_usage(run)
-        self.write_end(run, fact.end, fact.cycle)
+        answer = self._ledger.journal and run.status_at(fact.end, self._clock.now())  # else nobody keeps it
+        self.write_end(run, answer, fact.cycle)
 
     def end(self, run: Run, end: End) -> None:
         """End a run and those it absorbed, once. A second end changes nothing, nor one of another process's run."""

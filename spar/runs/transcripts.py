@@ -21,7 +21,6 @@ from spar.data.json_safe import shown, sized
 from spar.data.reply import End, Reply, answer_of
 from spar.data.scrub import masked
 from spar.loop.core import Requests
-from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
 from spar.ports.phases import is_tainted
 from spar.ports.store import TranscriptStore
@@ -131,14 +130,14 @@ class SessionTranscripts:
     async def _add_end(self, run: Run, end: End) -> None:
         """Add the end of a run that no cycle ended."""
         if (store := self._store()) is None:
-            self.add(run, None, end)
-        elif entries := entries_of(run, None, end, self._setup.tools, self._clock.now()):
+            self.add(run, None, None, end)
+        elif entries := entries_of(run, None, None, end, self._setup.tools, self._clock.now()):
             await store.append(self._name, run.session, run.id, entries)
 
-    def add(self, run: Run, cycle: Cycle | None, end: End | None) -> None:
+    def add(self, run: Run, action: Action | None, result: ActionResult | None, end: End | None) -> None:
         """Add the entries of a run's cycle, or of its end without a cycle, if there is no store."""
         if self._store() is None:
-            self._keep(run.session, entries_of(run, cycle, end, self._setup.tools, self._clock.now()))
+            self._keep(run.session, entries_of(run, action, result, end, self._setup.tools, self._clock.now()))
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
         """Keep entries in memory, if there is no store."""
@@ -170,17 +169,18 @@ class SessionTranscripts:
 
 
 def entries_of(
-    run: Run, cycle: Cycle | None, end: End | None, tools: Callable[[], Mapping[str, Any]], now: datetime
-) -> tuple[Entry, ...]:
+    run: Run, action: Action | None, result: ActionResult | None, end: End | None,
+    tools: Callable[[], Mapping[str, Any]], now: datetime,
+) -> tuple[Entry, ...]:  # fmt: skip
     """Return the new entries of a run's cycle, or of its end without a cycle. Unwritten messages of the run come first.
 
-    A run whose end is in the transcript adds nothing. Args: tools: returns the tools of the actor, by name.
+    A run whose end is in the transcript adds nothing.
+
+    Args: action, result: those of the cycle; tools: returns the tools of the actor, by name.
     """
     if run.is_transcribed:
         return ()
     entries: list[Entry] = []
-    action = cycle.written_action if cycle is not None else None
-    result = cycle.result if cycle is not None else None
     has_turn = action is not None and not action.deferred and (result is not None or action.output is not None)
     if has_turn or end is not None:
         entries += [Entry("user", _user_entry(message), run.id, at=message.at) for message in run.unwritten]

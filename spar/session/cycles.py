@@ -403,7 +403,8 @@ class SessionCycles(SessionWork):
                 end = self._close(cycle, None if cycle.is_refused else run, now)
             cycle.guarded(report, parts.cycle_log.closed, cycle, duration, run, end, what)
             if run is not None and not cycle.is_journalled:  # else the journal has its entries
-                cycle.guarded(report, parts.conversations.transcripts.add, run, cycle, end)
+                action, result = cycle.written_action, cycle.result
+                cycle.guarded(report, parts.conversations.transcripts.add, run, action, result, end)
             if run is not None and end is not None:
                 self._end(run, end, cycle)
         if cycle.interrupted is not None:

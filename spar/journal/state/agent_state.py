@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spar.journal.state.abilities import Abilities
     from spar.journal.state.background_writer import BackgroundWriter
     from spar.ports.small_rows import OwnRows
-    from spar.ports.store import Journal, SessionStore, TranscriptStore
+    from spar.ports.store import Journal, TranscriptStore
     from spar.records.abilities import ReadAbilities
     from spar.runs.runs import Run
 
@@ -72,11 +72,6 @@ class AgentState:
     @property
     def transcripts(self) -> TranscriptStore | None:
         """Return the memory's transcripts while its journal is open; None without them."""
-        return None
-
-    @property
-    def sessions(self) -> SessionStore | None:
-        """Return the memory's sessions while its journal is open; None without them."""
         return None
 
     @cached_property

@@ -23,7 +23,7 @@ from spar.loop.cycle import Cycle
 from spar.observe.stats import Stats
 from spar.ports.any_part import AgentControl, has
 from spar.ports.small_rows import OwnRows, rows_of
-from spar.ports.store import DurableStore, Journal, SessionStore, TranscriptStore
+from spar.ports.store import DurableStore, Journal, TranscriptStore
 from spar.protocols import Rows
 from spar.records.journal import RowChange
 from spar.types import PHASES, Fault
@@ -97,15 +97,6 @@ class StoredState(AgentState):
         """Return the memory's transcripts while its journal is open; None without them."""
         memory = self.memory
         return memory.transcripts if self.journal is not None and has(memory, DurableStore.transcripts) else None
-
-    @property
-    def sessions(self) -> SessionStore | None:
-        """Return the memory's sessions while its journal is open; None without them."""
-        return self.memory.sessions if self.journal is not None and self._has_sessions else None
-
-    @cached_property
-    def _has_sessions(self) -> bool:
-        return has(self.memory, DurableStore.sessions)
 
     def rows_of(self, name: str) -> OwnRows | None:
         """Return small rows of a module, under a name of its choice; None without a memory."""

@@ -61,7 +61,7 @@ class Forks:
         """
         state = self._state
         original, store, rows = await self._conversations().records.get(key), state.transcripts, state.rows_of(_OWNER)
-        if store is None or state.sessions is None or rows is None:
+        if store is None or self._conversations().records.store is None or rows is None:
             raise ConflictError("the memory keeps no sessions: none of them can be forked")
         entries = await self._entries(store, key)
         if at:

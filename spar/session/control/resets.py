@@ -192,7 +192,7 @@ class Resets:
         self._demand("reset a session")  # the state may have changed during the waits
         ended = self._ended(key)
         runs = [parts.runs.get(run) for run in ended.runs]
-        if parts.agent_state.has_journal and parts.agent_state.sessions is None:
+        if parts.agent_state.has_journal and self._records.store is None:
             raise ConflictError("the memory keeps no sessions: none of them can begin anew")
         if refusal := parts.recovery.journal.refusal:
             raise NoRoomError(refusal)
@@ -201,10 +201,10 @@ class Resets:
         entries: list[Entry] = []
         for run in runs:
             if run.started_at is not None and not run.state.into:
-                entries += entries_of(run, None, _END, parts.setup.tools, reset.at)
+                entries += entries_of(run, None, None, _END, parts.setup.tools, reset.at)
         parts.conversations.transcripts.keep(key, (*entries, reset.entry))
         for run in runs:
-            parts.recovery.write_end(run, _END)
+            parts.recovery.write_end(run, run.status_at(_END, reset.at), "")
         parts.core.ledger.tell(facts.ConversationReset(session=key, reset=reset, entries=tuple(entries), cut=ended.cut))
         record = self._records.record_reset(record, reset)
         unabsorbed = [(run, self._stops.take_out(run, _END.error)) for run in runs if not run.state.into]

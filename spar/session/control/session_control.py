@@ -108,7 +108,7 @@ class SessionControl:
             await self._resets.reset(key, by)
         await self._resets.void_calls(key)
         await self.forgets(key)
-        parts, store = self._parts, self._parts.agent_state.sessions
+        parts, store = self._parts, self._records.store
         if self._home is not None:  # also files from a time when each session had a folder
             folder = Path(self._home.workspace, *own_parts(key))
             await Threads("forgetting", parts.core.clock).run(_remove, folder)

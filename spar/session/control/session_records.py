@@ -100,6 +100,13 @@ class SessionRecords:
         self._store: SessionStore | None = None  # the store that the known records come from
         self._are_all: bool | None = None  # whether every record of the store is known; None before the first read
 
+    @property
+    def store(self) -> SessionStore | None:
+        """Return the memory's sessions while its journal is open; None without them."""
+        is_open = self._core.ledger.journal is not None
+        store: SessionStore | None = getattr(self._state.memory, "sessions", None) if is_open else None
+        return store
+
     def begin(self) -> None:
         """Drop the known records, because the store was opened again and others may have changed it."""
         self._known = None
@@ -226,7 +233,7 @@ class SessionRecords:
 
     def _current(self) -> tuple[BoundedDict[str, SessionRecord], SessionStore | None]:
         """Return the known records of the open store, and that store."""
-        store = self._state.sessions
+        store = self.store
         if self._known is None or store is not self._store:
             self._known, self._store, self._are_all = BoundedDict(KNOWN), store, None
         return self._known, store
