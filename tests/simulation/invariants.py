@@ -80,6 +80,7 @@ class Watch:
         self.breaches: list[str] = []
         self.is_journaled = False
         self.accepted: dict[str, str] = {}
+        self.has_died = False
         self._unpromised: set[str] = set()  # of processes that are gone: whether they come back is not said
         self.ended: Counter[str] = Counter()
         self.ends: dict[str, RunEnded] = {}
@@ -122,6 +123,7 @@ class Watch:
         for run_id in untold:
             self.ends.pop(run_id, None)
         self._called_off.clear()
+        self.has_died = True
         self._unpromised |= {run_id for run_id in self.accepted if run_id not in promised}
         self.accepted = {run_id: session for run_id, session in self.accepted.items() if run_id in promised}
         self._outcomes.clear()
@@ -201,6 +203,8 @@ class Watch:
                     self._called_off[event.run_id] = self.trace.now()
                 if self.ended[event.run_id] > 1:
                     self.breach(f"run {self.trace.name('r', event.run_id)} ended {self.ended[event.run_id]} times")
+                if self.has_died and self.ended[event.run_id] == 1 and event.error.startswith("dropped"):
+                    self._unpromised.add(event.run_id)  # it was kept, too, and others came before it began
                 if self.accepted.pop(event.run_id, None) is None and event.run_id not in self._unpromised:
                     self.breach(f"run {self.trace.name('r', event.run_id)} ended and was not under way")
 
