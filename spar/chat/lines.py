@@ -74,7 +74,8 @@ class Lines(Conversation):
     # -- how it is shown
 
     def put_note(self, text: str) -> None:
-        self.printer.end_line()
+        if self._keyboard.is_terminal:  # else the note goes another way than the answer
+            self.printer.end_line()
         click.echo(printable(text), err=True)
 
     def put_text(self, text: str) -> None:

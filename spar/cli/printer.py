@@ -45,6 +45,7 @@ class RunPrinter:
 
     def __init__(self, *, is_verbose: bool = True, shows_thoughts: bool = False) -> None:
         self._text = ""  # the printed text of the answer, since its last beginning
+        self._is_in_line = False  # whether its last line has no end yet
         self._is_thinking = self.has_thought = self._has_begun = False
         self._is_void = False  # whether the printed text is no longer valid
         self._has_called = False  # whether the printed text is that of a plan before its calls, which stands
@@ -104,6 +105,7 @@ class RunPrinter:
         if text:
             self._tell_void()
         self._text += text
+        self._is_in_line = not text.endswith("\n") if text else self._is_in_line
         self.put(text, end="")
 
     def _tell_void(self) -> None:
@@ -137,12 +139,12 @@ class RunPrinter:
 
     def begin_anew(self) -> None:
         """Forget the printed text, before another run is shown."""
-        self._text, self._has_begun, self._is_void = "", False, False
+        self._text, self._has_begun, self._is_void, self._is_in_line = "", False, False, False
 
     def end_line(self) -> None:
         """End the incomplete line of the answer."""
-        if self._text and not self._text.endswith("\n"):
-            self._text += "\n"
+        if self._is_in_line:
+            self._is_in_line = False
             self.put("")
 
     def put(self, text: str, end: str = "\n") -> None:

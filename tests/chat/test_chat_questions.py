@@ -1,4 +1,4 @@
-"""The approvals of a run that is over are not left in silence."""
+"""What a conversation tells beside its answers: calls that wait still, and notes in the middle of an answer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from spar.chat.conversation import Conversation
+from spar.chat.lines import Lines
 from spar.cli.printer import RunPrinter
 
 
@@ -46,3 +47,18 @@ async def test_a_call_that_waits_beyond_its_run_is_named_with_the_command_that_d
 
     assert talk.notes == ([] if is_decided else ["pay still waits: spar approvals approve a1, or deny"])
     assert not talk.waiting
+
+
+@pytest.mark.parametrize(("is_terminal", "out"), [(True, "the \nbaker is paid\n"), (False, "the baker is paid\n")])
+def test_a_note_breaks_the_line_of_an_answer_only_where_both_are_seen(
+    is_terminal: bool, out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    anything: Any = SimpleNamespace(is_terminal=is_terminal, as_json=False)
+    lines = Lines(anything, anything, anything, "main", "steer", {})
+
+    lines.printer.show({"stream": "assistant", "data": {"text": "the ", "reset": False}})
+    lines.put_note("pay waits")
+    lines.printer.show({"stream": "assistant", "data": {"text": "baker is paid", "reset": False}})
+    lines.printer.show({"stream": "lifecycle", "data": {"phase": "end", "output": "the baker is paid"}})
+
+    assert capsys.readouterr() == (out, "pay waits\n")

@@ -1,4 +1,4 @@
-"""Words for the end of a run: one that people have ended themselves has not failed."""
+"""What is told of a run that is followed: its answer once, and how it ended."""
 
 from __future__ import annotations
 
@@ -19,3 +19,15 @@ def test_any_other_is_told_as_failed_with_its_reason(capsys: pytest.CaptureFixtu
     RunPrinter().show(event)
 
     assert capsys.readouterr().err == "the run failed: no\\x1b[31m route\n"
+
+
+def test_an_answer_that_a_note_interrupts_is_not_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = RunPrinter()
+    piece = {"text": "the ", "reset": False}
+
+    printer.show({"stream": "assistant", "data": piece})
+    printer.show({"stream": "verbose", "data": {"line": "pay started"}})
+    printer.show({"stream": "assistant", "data": piece | {"text": "baker is paid"}})
+    printer.show({"stream": "lifecycle", "data": {"phase": "end", "output": "the baker is paid"}})
+
+    assert capsys.readouterr() == ("the \nbaker is paid\n", "pay started\n")
