@@ -18,12 +18,12 @@ from memory.engine.session import SessionQueries
 from memory.engine.transactions import Question
 from memory.journal import statements
 from spar.decoding import convert
-from spar.facts import AttemptStarted, CallEnded, CallsPlanned, Fact, Planned
 from spar.records.journal import DeadLetter, Doubt, Item, Spend, Unfinished
 from spar.types import Action, ActionResult, Call, CallResult, Message, replace
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
+    from spar.facts import Fact
     from spar.records.runs import RunRow
 
 T = TypeVar("T")
@@ -188,8 +188,8 @@ def call(connection: Connection, doubt: Doubt) -> Call:
     """
     rows = events.of_work(connection, safe(doubt.cycle_id))
     for fact in facts_of(doubt.cycle_id, (row for row in rows if row[:2] == (doubt.call.id, "started"))):
-        if type(fact) is AttemptStarted and fact.values is not None:
-            return replace(doubt.call, params=dict(fact.values), after=())
+        if (values := getattr(fact, "values", None)) is not None:
+            return replace(doubt.call, params=dict(values), after=())
     return replace(doubt.call, after=())
 
 
@@ -242,6 +242,8 @@ def with_calls(connection: Connection, cycle: Unfinished) -> Unfinished:
 def facts_of(work: str, rows: Iterable[tuple[str, str, str, float]]) -> Iterator[Fact]:
     """Return the facts of calls among the rows of a cycle: call, kind, body, time. Raises: ValueError for a row that
     cannot be read."""
+    from spar.facts import AttemptStarted, CallEnded, CallsPlanned, Planned  # which a look at the file does not need
+
     for call, kind, body, _ in rows:
         match kind:
             case "acting":

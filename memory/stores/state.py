@@ -10,7 +10,6 @@ from memory.codec import decode, encode, exactly, safe, sealed
 from memory.engine.own_keys import OWN_KEYS, SAVE
 from memory.stores.open_memory import OpenMemory
 from spar.errors import ConflictError
-from spar.facts import RowsChanged
 from spar.protocols import Record
 from spar.records.audit import STATE
 from spar.records.journal import RowChange
@@ -71,6 +70,8 @@ class StateStore(OpenMemory):
         Raises: TooLargeError for a value of more than a megabyte; ValueError for a value that is not JSON-able.
         """
         self._file.demand_room()
+        from spar.facts import RowsChanged  # which a look at the file does not need
+
         self.journal.append(RowsChanged(changes=tuple(changes)))
 
     async def records(self, kind: str) -> list[Record]:

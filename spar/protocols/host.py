@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from spar.clock import Clock
-from spar.facts import Fact
 from spar.protocols.sensors import Accept, accept_nothing
 from spar.protocols.stores import ModuleRows, Store
 from spar.records.session import id_of
 from spar.records.transcript import Transcripts
 from spar.types import Feedback, Perception
+
+if TYPE_CHECKING:
+    from spar.facts import Fact
 
 #: Characters of a session's key that the name of its folder shows.
 _KNOWN_BY: Final = 40

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from spar.facts import Fact
 from spar.protocols.host import CallJournal
 from spar.records.journal import DeadLetter, Doubt, Item, Spend, Unfinished
 from spar.types import Call
+
+if TYPE_CHECKING:
+    from spar.facts import Fact
 
 
 class InHand(Protocol):
