@@ -114,19 +114,16 @@ class Spar:
         # The machine that tests run on may be busy; that is not what is noticed here.
         calm = re.sub(r"(memory|disk)_high = [0-9.]+", r"\1_high = 1.0", CONFIG.read_text())
         self.config.write_text(re.sub(r"load_high = [0-9.]+", "load_high = 1000.0", calm))
-        self.environ = {
-            **clean_environ(),
-            "SPAR_SERVICE__PORT": "0",
-            "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]),
-            "NO_COLOR": "1",
-        }
+        self._path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self.environ = {**clean_environ(), "SPAR_SERVICE__PORT": "0", "PYTHONPATH": self._path, "NO_COLOR": "1"}
         self.state, self.inbox, self.workspace = folder / "state", folder / "inbox", folder / "workspace"
 
     def __call__(self, *arguments: str | bytes, stdin: bytes = b"", timeout: float = PATIENCE, **given: Any) -> Answer:
         """Run one command to its end: here, where that is the same."""
         environ = {**self.environ, **given.pop("environ", {})}
         words = [os.fsdecode(word) for word in arguments]
-        if self.popen is Forked and not given and APART.isdisjoint(words) and runs_here(environ):
+        is_usual = not given and APART.isdisjoint(words) and environ["PYTHONPATH"] == self._path
+        if self.popen is Forked and is_usual and runs_here(environ):
             return _here(words, self.folder, environ, stdin)
         command = [sys.executable, "-m", "spar", *arguments]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **given}
