@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-# Groups of tests, seven at once. Those of whole processes wait for much of their time and would last longest: they begin
+# Groups of tests, nine at once. Those of whole processes wait for much of their time and would last longest: they begin
 # first; those that compute fill what is free meanwhile, and no long one is left at the end.
 PROCESS_A = $(sort $(wildcard tests/process/test_[a-d]*.py)) tests/process/test_mcp_servers.py
 PROCESS_E = $(filter-out $(PROCESS_A),$(sort $(wildcard tests/process/test_[e-r]*.py)))
@@ -37,7 +37,7 @@ run: $(VENV)/.run  ## set up and run the service on config.toml
 
 test:  ## set up and run the gate: format, lint, types and contracts beside groups of tests
 	@echo "the static checks and eleven groups of tests run side by side; each shows itself when it has ended"
-	@$(MAKE) --no-print-directory --keep-going --jobs=7 --output-sync=target $(GROUPS)
+	@$(MAKE) --no-print-directory --keep-going --jobs=9 --output-sync=target $(GROUPS)
 
 check: $(VENV)/.test  ## what to run while you work: format, lint, types, contracts, unit tests, the tests of what you changed
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target static check-core check-phases

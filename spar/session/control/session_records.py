@@ -20,7 +20,7 @@ from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.ports.any_part import has
 from spar.ports.planners import OptionalPlanner
-from spar.ports.store import SessionStore
+from spar.ports.store import DurableStore, SessionStore
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, Reset, SessionRecord, SessionUse, id_of
 from spar.runs.transcripts import SessionTranscripts
@@ -103,9 +103,9 @@ class SessionRecords:
     @property
     def store(self) -> SessionStore | None:
         """Return the memory's sessions while its journal is open; None without them."""
+        memory = self._state.memory
         is_open = self._core.ledger.journal is not None
-        store: SessionStore | None = getattr(self._state.memory, "sessions", None) if is_open else None
-        return store
+        return memory.sessions if is_open and has(memory, DurableStore.sessions) else None
 
     def begin(self) -> None:
         """Drop the known records, because the store was opened again and others may have changed it."""
