@@ -52,7 +52,7 @@ class Follower:
         self._patterns, self._reading, self._most, self._flush_after = patterns, reading, most, flush_after
         self.files: dict[str, FollowedFile] = {}
         self._positions: dict[str, Position] = {}
-        self._ended: BoundedDict[str, None] = BoundedDict(_MOST_BESIDE)
+        self._ended: BoundedDict[str, int] = BoundedDict(_MOST_BESIDE)  # with the times of their last writes
         self._copies: dict[str, tuple[str, Position]] = {}  # copies of what is read: the key of the other one
 
     def restore(self, positions: Mapping[str, Position]) -> None:
@@ -107,13 +107,16 @@ class Follower:
         return news
 
     def keys(self) -> set[str]:
-        """Return the keys of files that are followed, or will be once they can be read."""
-        return {*self.files, *self._positions}
+        """Return the keys of files that are followed, or will be once they can be read, and of those that were read to
+        their end after the last write of one of these: a later process would take them for files that it never saw."""
+        oldest = min((position.changed_at for _, position in self._known()), default=0)
+        ended = [key for key, at in self._ended.items() if oldest and at >= oldest]
+        return {*self.files, *self._positions, *ended}
 
     def forget(self, file: FollowedFile) -> None:
         """Stop following a file that was read to its end."""
         file.close()
-        self._ended[file.key] = None
+        self._ended[file.key] = file.last.changed_at
         self.files.pop(file.key, None)
 
     # -- the files

@@ -186,6 +186,31 @@ async def test_of_a_file_that_was_copied_and_truncated_the_rest_is_read_in_the_c
     assert sorted(map(int, followed.lines)) == list(range(53))
 
 
+async def test_a_renamed_file_that_was_read_is_not_read_again_when_the_next_one_was_copied_and_truncated(
+    followed: Followed,
+) -> None:
+    await followed.open()
+    followed.write("a0\n")
+    await followed.until(lambda: len(followed.told) == 1)
+    (followed.folder / "app.log").rename(followed.folder / "app.log.1")
+    followed.write("b0\n")
+    await followed.until(lambda: len(followed.told) == 2)
+    followed.write("a1\n", "app.log.1")  # by a process that has not opened the new file yet
+    await followed.until(lambda: len(followed.told) == 3)
+    await followed.rest(20)
+    await followed.close()
+    (followed.folder / "app.log.1").rename(followed.folder / "app.log.2")
+    shutil.copyfile(followed.folder / "app.log", followed.folder / "app.log.1")
+    os.truncate(followed.folder / "app.log", 0)
+    followed.write("b1\n")
+
+    await followed.open()
+    await followed.until(lambda: "b1" in followed.lines)
+    await followed.rest(20)
+
+    assert followed.lines == ["a0", "b0", "a1", "b1"]
+
+
 async def test_a_file_that_was_truncated_and_has_grown_beyond_is_read_again(followed: Followed) -> None:
     await followed.open()
     followed.write("aaaa\nbbbb\n")
