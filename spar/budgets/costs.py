@@ -55,12 +55,15 @@ class CostRecord:
         self._is_writing = False
         self._day: date | None = None  # the last day that was written, and its sums
         self._sums: dict[CostKey, Cost] = {}
+        self._since = ""  # the first day on which costs were recorded, as far as it is known
 
     async def begin(self) -> None:
         """Note since when costs are recorded, the first time. Raises: what the memory raises."""
-        rows = self._rows_of(NAME)
-        if rows is not None and SINCE not in await rows.list():
-            rows.keep(SINCE, self._now().isoformat())
+        if (rows := self._rows_of(NAME)) is None:
+            return
+        if (since := (await rows.list()).get(SINCE)) is None:
+            rows.keep(SINCE, since := self._now().isoformat())
+        self._since = str(since)[:10]
 
     def take(self, event: ModelAnswered) -> None:
         """Add a request that has ended."""
@@ -95,9 +98,11 @@ class CostRecord:
             self._is_writing = False
 
     async def _trim(self, day: date) -> None:
-        """Delete the days that are too old when this one begins."""
+        """Delete the days that are too old when this one begins; before the first day there is none."""
         for back in range(MOST_DAYS, MOST_DAYS + LOOKED_AT):
-            if (rows := self._rows_of(f"{NAME} {day - timedelta(days=back)}")) is not None:
+            if (old := str(day - timedelta(days=back))) < self._since <= str(day):
+                return
+            if (rows := self._rows_of(f"{NAME} {old}")) is not None:
                 for key in await rows.list():
                     rows.drop(key)
 

@@ -142,14 +142,17 @@ async def test_a_day_of_many_sessions_is_bounded_and_old_days_are_deleted(monkey
     monkeypatch.setattr(costs, "MOST_ROWS", 3)
     disk = Disk()
     record = Recorded(disk)
+    await record.record.begin()
     for number in range(7):
         await record.ask(f"guest {number}")
+    assert disk.reads == 2, "no day is looked at that was before the first"
     sums = (await costs_of(disk, "main", [DAY.date()], "session")).sums
     assert {name: cost.requests for name, cost in sums.items()} == {
         "guest 0": 1, "guest 1": 1, "guest 2": 1, OTHERS: 4
     }  # fmt: skip
     record.now = DAY + timedelta(days=405)
     await record.ask("guest")
+    assert disk.reads == 2 + 2 + 6 + 1, "the old days since the first are looked at"
     assert not disk.owners["costs 2026-11-22:main"]
 
 
