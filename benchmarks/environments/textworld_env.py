@@ -93,11 +93,14 @@ class TextWorldEnvironment:
             return cls(textworld.start(path, textworld.EnvInfos(**dict.fromkeys(ASKED, True))), **options)
 
     @classmethod
-    def coin_collector(cls, folder: Path, *, level: int = 1, seed: int = 1, **options: Any) -> TextWorldEnvironment:
+    def coin_collector(
+        cls, folder: Path, *, level: int = 1, seed: int = 1, theme: str = "house", **options: Any
+    ) -> TextWorldEnvironment:
         """Make a game, without a network, and open it: a coin lies so many rooms away.
 
         Args: folder: for the file of the game; level: 1 to 100 rooms in a row, 101 to 150 with as many dead ends;
-        seed: chooses the game; options: those of the constructor.
+        seed: chooses the game; theme: of its texts, "house", or "basic" for fewer of them; options: those of the
+        constructor.
 
         Raises: ImportError without TextWorld; ValueError for an unknown level.
         """
@@ -107,6 +110,7 @@ class TextWorldEnvironment:
         from textworld.generator import compile_game
 
         game_options = GameOptions()
+        game_options.grammar.theme = theme
         game_options.seeds, game_options.path = seed, str(folder / f"coin-{level}-{seed}.z8")
         with _known_warnings():
             path = compile_game(coin_collector.make({"level": level}, game_options), game_options)
