@@ -160,15 +160,28 @@ for module in sys.argv[1].split():
 
 
 PYTEST = "import pytest, sys; sys.exit(pytest.main(['--assert=plain', *sys.argv[1:]]))"
-#: Runs each job (name, folder, code, arguments) in a fork of a process that has imported the libraries, none of ours.
+#: Runs each job (name, folder, code, arguments) in a fork of a process that has imported the libraries and, from a tree
+#: without all that is ever deleted, what is left of ours. A fork finds the rest in its own folder.
 FORKS = """
-import json, os, sys, traceback
+import gc, importlib, json, os, sys, traceback
 import anyio._backends._asyncio, apscheduler.triggers.interval, apsw, blinker, click, docstring_parser, httpx
 import jsonschema_rs, loguru, msgspec, prometheus_client, psutil, pydantic_settings, re2, rich.table, starlette.routing
 import uvicorn, watchfiles
 
+least = sys.argv[1]
+sys.path.insert(0, least)
+import acting.executor, acting.notifiers, acting.tools.files, acting.tools.http, acting.tools.notify, acting.tools.shell
+import memory.care.opening, memory.sqlite.full_text, memory.store, perception.sense, perception.sensors.directory
+import perception.sensors.host, perception.sensors.messages, perception.sensors.schedule, planning.rules.planner
+import reflection.reflect, spar.agent.agent, spar.agent.submission, spar.cli.main, spar.cli.nouns, spar.config.load
+import spar.journal.cycle_log, spar.journal.failed_work, spar.journal.restart, spar.journal.state.abilities
+import spar.runs.outbox, spar.runs.run_log, spar.session.session_hooks, spar.testing
+
 def run(folder, code, arguments):
-    sys.path.insert(0, folder)
+    sys.path[0] = folder
+    for package in [module for module in sys.modules.values() if hasattr(module, "__path__")]:
+        package.__path__ = [path.replace(least, folder) for path in package.__path__]
+    importlib.invalidate_caches()
     sys.argv[1:] = arguments
     try:
         exec(code, vars(sys.modules["__main__"]))
@@ -189,6 +202,7 @@ def fork(number, folder, code, arguments):
         os._exit(code)
     return child
 
+gc.collect(), gc.freeze()
 children = [fork(number, *job) for number, (_, *job) in enumerate(json.load(sys.stdin))]
 print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
 """
@@ -233,8 +247,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[int, 
             jobs.append((name, str(folder), SERVICE, [modules]))
         if name in TESTS:
             jobs.append((name, str(folder), PYTEST, [f"--rootdir={folder}", *TESTS[name]]))
-    done = subprocess.run([sys.executable, "-c", FORKS], input=json.dumps(jobs), text=True, stdout=subprocess.PIPE,
-                          check=True, timeout=WITHIN)  # fmt: skip
+    least = tmp_path_factory.mktemp("least")
+    every = {path for code, _ in (*ATTACHMENTS.values(), *COMMANDS.values(), *PARTS.values()) for path in code}
+    tree_without(least, tuple(path for path in every if every.isdisjoint(map(str, Path(path).parents))), set())
+    done = subprocess.run([sys.executable, "-c", FORKS, str(least)], input=json.dumps(jobs), text=True,
+                          stdout=subprocess.PIPE, check=True, timeout=WITHIN)  # fmt: skip
     codes = json.loads(done.stdout)
     ends: dict[str, list[tuple[int, Path]]] = {}
     for number, ((name, folder, *_), code) in enumerate(zip(jobs, codes, strict=True)):
