@@ -208,7 +208,7 @@ ROOM = "It is a good room with a door and a window and a bed. " * 16
 
 def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start: Callable[..., Service]) -> None:
     """What it says is its own affair: it is small, and mostly wrong."""
-    with tiny_llm(longest=20) as url:  # each token takes long
+    with tiny_llm(longest=10) as url:  # each token takes long
         configured(spar, url, name="smollm2-135m", context_tokens=1_000, tools=["mine:measure"])
         spar.edit("recall = 0", "recall = 0\nreferences = false")
         spar.edit('queue_mode = "steer"', 'queue_mode = "steer"\nrequests = 2\ntimeout = 600')
