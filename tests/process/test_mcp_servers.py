@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from spar.types import CallResult
 from tests.effort import hang_guard
 from tests.ports import free_port
 from tests.process.conftest import Spar, until
+from tests.process.template import Forked, clean_environ
 
 pytestmark = pytest.mark.process
 pytest.importorskip("mcp", reason="the MCP library (spar-agent[mcp]) is not installed")
@@ -64,10 +64,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
     started: list[subprocess.Popen[bytes]] = []
 
     def begin(command: list[str], port: int) -> str:
-        environ = {**os.environ, "PORT": str(port)}
-        process = subprocess.Popen(
-            command, cwd=tmp_path, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        environ = {**clean_environ(), "PORT": str(port)}
+        process = Forked(command, cwd=tmp_path, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         started.append(process)
         until(lambda: is_listening(port), "the server listening")
         return f"http://127.0.0.1:{port}/mcp"
