@@ -45,11 +45,12 @@ def spar_with(spar: Spar, url: str) -> Spar:
     return spar
 
 
-ONE = ("--only", "no reply", "--at-once", "1")
+ONE = ("--only", "thanks that need no answer", "--at-once", "1")
+FOUR = ("--only", "no reply", "--at-once", "1")
 
 
 def test_cases_that_hold_are_listed_with_their_figures(spar_with: Spar) -> None:
-    answer = spar_with("-c", "good.toml", "eval", *ONE)
+    answer = spar_with("-c", "good.toml", "eval", *FOUR)
 
     assert (answer.code, answer.err) == (0, "")
     lines = [line.split() for line in answer.out.splitlines() if line]
@@ -80,7 +81,7 @@ def test_a_case_that_does_not_hold_says_why_and_the_code_is_1(spar_with: Spar) -
 
 
 def test_two_configurations_stand_side_by_side_with_their_difference(spar_with: Spar) -> None:
-    answer = spar_with("-c", "bad.toml", "eval", *ONE, "--against", "good.toml", "--repeat", "2")
+    answer = spar_with("-c", "bad.toml", "eval", *FOUR, "--against", "good.toml", "--repeat", "2")
 
     assert answer.code == 1
     lines = [line.split() for line in answer.out.splitlines() if line]
@@ -118,7 +119,7 @@ def test_without_a_model_nothing_is_played(spar_with: Spar) -> None:
     assert answer.code == 78
 
     (spar_with.folder / "away.toml").write_text(CONFIG.format(model="local", url="http://127.0.0.1:9/v1"))
-    answer = spar_with("-c", "away.toml", "eval", *ONE)
+    answer = spar_with("-c", "away.toml", "eval", *FOUR)
     assert answer.code == 69
     assert answer.err.startswith("Error: no model can be asked: local cannot be reached")
     assert "0 of 4 trials were played" in answer.err
