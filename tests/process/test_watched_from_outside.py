@@ -171,7 +171,7 @@ def test_every_panel_has_data_and_no_rule_fires_while_the_service_works(
         configured(spar, model.url, more=MORE)
         talk = Talk(spar, start().ready())
         watcher = watch(talk.service)
-        for number in range(20):
+        for number in range(6):
             assert talk.ask(f"session {number % 3}", "how are you?") == "all is well"
         posted = httpx.post(
             f"{talk.service.address}/hooks/door", json={"text": "a visitor"}, trust_env=False, verify=False
