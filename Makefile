@@ -137,7 +137,7 @@ pins:  ## take the newest versions of all libraries into an environment of their
 	@mv .cache/pins/constraints.txt constraints.txt && rm -rf .cache/pins
 
 clean:  ## forget the environments
-	rm -rf $(VENV) benchmarks/.venv .cache/servers
+	rm -rf $(VENV) benchmarks/.venv .cache/servers .cache/postgresql-*
 
 $(VENV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "spar needs Python 3.11 or newer; say which with: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 1; }

@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
+_KEPT = Path(__file__).parents[2] / ".cache"
 #: Bytes that a server may take.
 _ROOM = 1 << 30
 #: Settings of a server that no test kills: it need not survive a power cut.
@@ -70,8 +71,17 @@ class PostgresServer:
         return f"postgresql://spar@/postgres?host={self.folder}"
 
     def initialise(self) -> None:
-        arguments = ("-D", f"{self.folder}/data", "-U", "spar", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-        self._run("initdb", *arguments)
+        """Copy the files of a new server, which the first of this version and this user makes and keeps."""
+        version = subprocess.run([self._bin / "initdb", "--version"], capture_output=True, text=True, check=True).stdout
+        kept, data = _KEPT / f"postgresql-{version.split()[2]}-{self._user or os.getuid()}", self.folder / "data"
+        if kept.exists():
+            subprocess.run(["cp", "-a", kept, data], check=True)
+            return
+        self._run("initdb", "-D", f"{data}", "-U", "spar", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        _KEPT.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="postgresql-", dir=_KEPT) as copy, suppress(OSError):
+            subprocess.run(["cp", "-a", data, copy], check=True)
+            Path(copy, "data").rename(kept)  # fails if another process was first
 
     def _run(self, program: str, *arguments: str) -> None:
         as_user: dict[str, Any] = {} if self._user is None else {"user": self._user, "extra_groups": []}
