@@ -133,6 +133,15 @@ class Cluster:
                 worker.send(signal.SIGKILL)
             worker.wait()
 
+    def end(self) -> None:
+        """End all workers in good order: the last one goes on with what the others leave."""
+        *others, last = self.workers
+        for worker in others:
+            worker.send(signal.SIGTERM)
+        for worker in others:
+            worker.wait()
+        last.end()
+
     def judge(self, counts: Counts) -> Counts:
         """Add up what is wrong, once the last worker has ended in good order; what is lost or doubled is named on
         standard error."""
@@ -246,8 +255,7 @@ def nodes_killed(cluster: Cluster, times: int, draw: random.Random) -> Counts:
         for worker in (*victims, *begun):
             worker.wait() if worker in victims else worker.until("done")
         working = [worker for worker in working if worker not in victims] + begun
-    for worker in working:
-        worker.end()
+    cluster.end()
     return cluster.judge(counts)
 
 
@@ -255,7 +263,7 @@ def nodes_stopped(cluster: Cluster, times: int, draw: random.Random) -> Counts:
     """Stop eight of nine workers that all work for ten seconds, two at each point, again and again. The ninth takes all
     over; what the others wrote after that would break the chain of facts, or do something twice."""
     counts, at = Counts(), 0.0
-    other, *victims = (cluster.begin(point) for point in ("", *POINTS, *POINTS))
+    *victims, other = (cluster.begin(point) for point in (*POINTS, *POINTS, ""))
     while counts.tried < times:
         for worker in (other, *victims):
             worker.until("done", at)
@@ -274,8 +282,7 @@ def nodes_stopped(cluster: Cluster, times: int, draw: random.Random) -> Counts:
             victim.send(signal.SIGCONT)
         for victim in victims:
             victim.until("accepted", at)
-    for worker in (*victims, other):
-        worker.end()
+    cluster.end()
     return cluster.judge(counts)
 
 
@@ -303,8 +310,7 @@ def disturbed(
         at = time.monotonic()
         counts.tried += 1
         counts.seconds.append(working.until("accepted", at) - at)
-    for worker in cluster.workers:
-        worker.end()
+    cluster.end()
     return cluster.judge(counts)
 
 
