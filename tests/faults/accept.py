@@ -69,7 +69,7 @@ def hunt(workloads: Sequence[str], finds: frozenset[str], seed: int) -> int:
 
     with ExitStack() as stack:
         try:
-            Sweep(zygotes(stack, 2), HUNT, seed, told, workloads)()
+            Sweep(zygotes(stack, 1), HUNT, seed, told, workloads)()
         except Found:
             return 1
     return 0
