@@ -6,7 +6,7 @@ from tests.storage.power import failed_flushes, power_cuts
 
 
 async def test_what_was_acknowledged_survives_power_cuts_anywhere() -> None:
-    tally = await power_cuts(120)
+    tally = await power_cuts(60)
 
     assert tally.is_whole, str(tally)
 
