@@ -10,6 +10,7 @@ import ast
 import importlib
 import inspect
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ KINDS: Final = sorted(name for name, kind in vars(facts).items()
 _IN_LINE: Final = 3
 
 
+@cache
 def decided() -> dict[str, list[str]]:
     """Return the facts that each decision makes, in the order of its source."""
     tour = [line.split()[0] for line in (decisions.__doc__ or "").splitlines() if "  " in line and line[0] != " "]
