@@ -176,6 +176,12 @@ import perception.sensors.host, perception.sensors.messages, perception.sensors.
 import reflection.reflect, spar.agent.agent, spar.agent.submission, spar.cli.main, spar.cli.nouns, spar.config.load
 import spar.journal.cycle_log, spar.journal.failed_work, spar.journal.restart, spar.journal.state.abilities
 import spar.runs.outbox, spar.runs.run_log, spar.session.session_hooks, spar.testing
+from acting.process.detect import offered
+from acting.process.program import environment, find_program
+from perception.stages.intent import IntentSettings, recognise
+
+recognise(IntentSettings(), [spar.Perception("?")])
+offered(find_program("bwrap", environment((), workspace="")))
 
 def run(folder, code, arguments):
     sys.path[0] = folder
