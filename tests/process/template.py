@@ -62,8 +62,11 @@ _LATE = (
     "memory.care.opening", "memory.engine.session", "memory.journal.journal", "memory.postgres.cluster.writing",
     "memory.postgres.store", "memory.sqlite.connection",
     "memory.sqlite.full_text", "memory.sqlite.writer", "anyio._backends._asyncio", "apscheduler.triggers.cron", "apsw",
-    "docstring_parser", "encodings.idna", "httpcore", "httpx", "jsonschema_rs", "mcp", "openai", "psutil",
-    "pydantic_ai.models.openai", "re2", "uvicorn.lifespan.off",
+    "docstring_parser", "encodings.idna", "genai_prices.data", "httpcore", "httpx", "jsonschema_rs", "mcp", "openai",
+    "openai.lib._chat_completion_resources", "openai.lib._response_resources",
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter", "psutil", "pydantic_ai.direct",
+    "pydantic_ai.models.openai", "pydantic_ai.providers.openai", "re2", "spar.agent.hosting", "spar.evals.reading",
+    "spar.journal.in_memory", "uvicorn.lifespan.off", "yaml",
 )  # fmt: skip
 
 
