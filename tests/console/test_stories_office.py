@@ -22,7 +22,7 @@ from tests.servers.llm_requests import Asked
 
 pytest.importorskip("pydantic_ai", reason="the library of models (spar-agent[llm]) is not installed")
 ANSWER = "One and four are noted, and the baker is paid. Nothing else is to be done today."
-#: Millionths that an hour may cost, and what each answer reports.
+#: Millionths that a month may cost, and what each answer reports.
 CAP, USAGE = 30_000, (2_000, 0, 50)
 MORE = """
 [approval]
@@ -105,12 +105,12 @@ def is_over(service: Service, run: str) -> bool:
 
 
 def money(service: Service) -> dict[str, Any]:
-    """Return the budget of money of the hour."""
-    return next(row for row in service.agent["budgets"] if row["budget"] == "hour.money")
+    """Return the budget of money of the month."""
+    return next(row for row in service.agent["budgets"] if row["budget"] == "month.money")
 
 
 def test_the_assistant(office: Office, watch: Callable[..., Watched]) -> None:
-    service = office.start(BUDGETS__HOUR__MONEY=str(CAP / 1e6))
+    service = office.start(BUDGETS__MONTH__MONEY=str(CAP / 1e6))
     watched = watch("read", "operate", "approve", service=service)
     page = watched.go("/chat/alice")
     log = page.get_by_role("log")
@@ -184,7 +184,7 @@ def test_the_assistant(office: Office, watch: Callable[..., Watched]) -> None:
     spent = page.locator("dl").filter(has_text="Cost").get_by_text(re.compile("^(≥ )?0\\.0[0-9]+$")).inner_text()
     assert 0 < float(spent.split()[-1]) <= CAP / 1e6
     page = watched.go("/health")
-    budget = page.get_by_role("table", name="Budgets").locator("tr").filter(has_text="hour · money")
+    budget = page.get_by_role("table", name="Budgets").locator("tr").filter(has_text="month · money")
     assert "of 0.03" in budget.inner_text()
 
 
