@@ -33,9 +33,10 @@ from memory.postgres.pipeline import Pipeline
 
 _FEW = 8  # rows for which one INSERT takes less time than COPY with its further round trips
 #: Classes of errors after which the same statement may succeed later: connection, transaction, authorization,
-#: resources, server; and single ones: a missing table or column, a missing right. A row is not to blame for them.
+#: resources, server; and single ones: what a transaction of a node demands is not so, a missing table or column, a
+#: missing right. A row is not to blame for them.
 _STORAGE_CLASSES = ("08", "25", "28", "3D", "40", "53", "54", "55", "57", "58", "F0", "XX")
-_STORAGE_STATES = ("42501", "42703", "42883", "42P01", "3F000")
+_STORAGE_STATES = ("22012", "42501", "42703", "42883", "42P01", "3F000")
 _SIZE = (
     "SELECT CAST(coalesce((SELECT sum(bytes) FROM cycle), 0) + coalesce((SELECT sum(bytes) FROM experience), 0) "
     "+ coalesce((SELECT sum(bytes) FROM transcript), 0) + coalesce((SELECT sum(bytes) FROM tape_piece), 0) "
@@ -131,6 +132,7 @@ class PostgresConnection:
         self._pipeline = Pipeline(raw)
         self._later: list[tuple[str, Sequence[Any]]] = []  # statements, each with rows of what it is given
         self._prepared: tuple[Sequence[Statement], Callable[[PostgresRows], object]] | None = None
+        self._is_late = False  # whether it begins in a turn of its own, when it is to be sent
         self._answers: dict[Statement, PostgresRows | None] = {}
         self._asked = frozenset[str]()  # the texts of the questions
 
@@ -170,12 +172,33 @@ class PostgresConnection:
         self.link_facts = self.linked = None
         self._answers = dict.fromkeys(questions)
         self._asked = frozenset([sql for sql, _ in self._answers])
-        self._prepared = first, begun
+        self._prepared, self._is_late = (first, begun), False
+
+    def prepare_late(
+        self, first: Sequence[Statement], begun: Callable[[PostgresRows], object], questions: Iterable[Statement]
+    ) -> None:
+        """Gather for a transaction that begins when its statements are to be sent, or with `start`: however long its
+        rows take to encode, the server does not see it stand still. It links the facts, if there is one to link to.
+
+        Args, raises: as `prepare`; the questions are answered now, outside of the transaction.
+        """
+        self.prepare(first, begun, questions)
+        if self._answers:
+            answers = self._carried_out([(sql, (given,)) for sql, given in self._answers])
+            self._answers.update(zip(self._answers, answers, strict=True))
+        self._is_late, self.link_facts = True, self._link_facts
 
     def open(self) -> None:
-        """Begin the transaction that is prepared, if it has not begun. Raises: as `prepare`."""
-        if self._prepared is not None:
+        """Begin the transaction that is prepared, if it has not begun and is not late. Raises: as `prepare`."""
+        if self._prepared is not None and not self._is_late:
             self._send()
+
+    def start(self) -> None:
+        """Begin the transaction that is prepared, if it has not begun; a late one alone. Raises: as `prepare`."""
+        if self._prepared is not None and self._is_late:
+            (first, begun), self._prepared = self._prepared, None
+            begun(self._carried_out([(sql, (given,)) for sql, given in first])[-1])
+        self.open()
 
     def settle(self) -> None:
         """Carry out what is kept, and from now on each statement at once. Raises: psycopg.Error: the first error."""
@@ -226,11 +249,6 @@ class PostgresConnection:
         """Return the number of rows that all statements have changed."""
         self._send()
         return self._total
-
-    def link_later(self) -> None:
-        """Let the server link the facts of this transaction: nothing waits for the number and link of the newest one,
-        without which it adds none."""
-        self.link_facts = self._link_facts
 
     def _link_facts(self, rows: Sequence[tuple[Any, ...]]) -> None:
         self.linked = rows[-1]
@@ -327,6 +345,8 @@ class PostgresConnection:
     def _send(self) -> PostgresRows:
         """Carry out what is kept. Return the rows of the last statement. Raises: psycopg.Error: the first error; as
         `prepare`."""
+        if self._is_late:
+            self.start()
         later, self._later = self._later, []
         if self._prepared is None:
             return self._carried_out(later)[-1] if later else PostgresRows(())

@@ -168,7 +168,7 @@ class PostgresTransactions:
 
     def _commit(self, group: Sequence[Work] | None, outcomes: list[Any]) -> None:
         connection, began = self.connection, time.monotonic()
-        connection.open()
+        connection.start()
         if not self._xid:
             raise psycopg.OperationalError("a transaction that was not allowed to begin is not committed")
         if armed:

@@ -83,8 +83,8 @@ class NodeTransactions(PostgresTransactions):
             return [Fenced(error) for _ in group]
 
     def _write(self, group: Sequence[Work], *, is_guarded: bool) -> list[Any]:
-        """Do the work of a group so that other nodes wait for the server alone, if it is tried for the first time: what
-        it asks is answered before, and the lock of all commits is taken when all is encoded and sent.
+        """Do the work of a group so that other nodes wait for the server alone: what it asks is answered before, and
+        the transaction begins and takes the lock of all commits when all is encoded.
 
         `psycopg.errors.DivisionByZero` is raised, maybe with the commit, if the lease is over, a partition was lost, an
         answer is another one now, or there is no fact yet.
@@ -92,18 +92,13 @@ class NodeTransactions(PostgresTransactions):
         if not self._is_late or not group:
             return super()._write(group, is_guarded=is_guarded)
         token, connection, questions = self._valid_token(), self.connection, questions_of(group)
-        for unit in group:
-            if isinstance(unit, OfLease):
-                unit.encode()
         self._xid = ""
         texts = {question: rows.as_text(question) for question in questions}
-        connection.prepare(rows.looking(), self._looked, (*texts.values(), *questions))
-        connection.open()
+        connection.prepare_late(rows.looking(), self._looked, (*texts.values(), *questions))
         answers = {question: connection.execute(*text).get for question, text in texts.items()}
         self._ownership.held = _wanted(group)
         for sql, given in rows.demands(token, self._ownership.held, answers):
             connection.later(sql, given)
-        connection.link_later()
         return [work(connection) for work in group]
 
     def _looked(self, answer: PostgresRows) -> None:
@@ -179,12 +174,6 @@ class OfLease(Asking):
     @property
     def questions(self) -> Iterable[Question] | None:
         return self._work.questions if isinstance(self._work, Asking) else None
-
-    def encode(self) -> None:
-        """Encode what is encoded by the writer's thread, and keep it."""
-        if isinstance(self._work, SharedBatch):
-            for fact in self._work.events:
-                str(fact[4])
 
 
 class NodeWriter(WriterThread):

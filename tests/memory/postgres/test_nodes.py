@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from memory import cycle_log
 from memory.journal.handover import NO_ORIGIN
 from memory.postgres.cluster import ownership, rows
 from memory.postgres.cluster.decisions import PARTITIONS, partition_of
@@ -270,18 +271,38 @@ async def test_other_nodes_wait_for_one_turn_of_the_server_and_not_for_what_is_e
             turns.clear()
             await agent.wait((await agent.submit("good morning", session="x")).run_id)
 
-    groups = list[list[list[str]]]()
-    for turn in turns:
-        if turn[0] == "BEGIN":
-            groups.append([])
-        groups[-1].append(turn)
-    assert len(groups) >= 2
-    for begin, *rest in groups:
-        assert rows.LOCK not in begin
-        assert len(rest) == 1
-        assert (rest[0][0], rest[0][-1]) == (rows.LOCK, "COMMIT")
-    asked = next(begin for begin, rest in groups if any("INSERT INTO cycle " in sql for sql in rest))
-    assert any(sql.startswith("SELECT EXISTS") for sql in asked), "what the rows ask is answered before"
+    begins = [place for place, turn in enumerate(turns) if turn[0] == "BEGIN"]
+    assert len(begins) >= 2
+    for place in begins:
+        rest = turns[place + 1]
+        assert (rest[0], rest[-1]) == (rows.LOCK, "COMMIT"), "all of it, when all is encoded"
+    closing = next(place for place, turn in enumerate(turns) if any("INSERT INTO cycle " in sql for sql in turn))
+    assert any(sql.startswith("SELECT EXISTS") for sql in turns[closing - 2]), "what the rows ask is answered before"
+
+
+async def test_what_takes_long_to_encode_is_encoded_before_its_transaction_begins(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends a transaction that stands still, and the next attempt would take as long."""
+    states, encode = [], cycle_log.rows.row
+
+    def encoded(cycle: CycleRecord) -> Any:
+        states.append(memory._file.writer._transactions.connection.in_transaction)
+        return encode(cycle)
+
+    monkeypatch.setattr(cycle_log.rows, "row", encoded)
+    perceptions = tuple(Perception(f"{number} {'x' * 50}") for number in range(3_000))
+    async with PostgresMemory(url, nodes=True) as memory:
+        for number in range(2):  # nothing is there to link the first fact to
+            memory.journal.append(facts.CycleOpened(session="s", cycle=f"c{number}"), "main")
+            await memory.journal.safe()
+            record = CycleRecord(f"c{number}", "main", "s", START, 1.0, "acted", perceptions=perceptions)
+            experience = Experience("the disk is full", key="disk", outcome="was emptied", at=START)
+            closing = Closing("acted", record, (experience,), session="s")
+            memory.journal.append(facts.CycleWritten(session="s", cycle=f"c{number}", closing=closing), "main")
+            await memory.journal.safe()
+
+    assert states == [False, False]
 
 
 async def test_like_experiences_of_one_group_are_counted_as_one_row_each_time(url: str) -> None:
