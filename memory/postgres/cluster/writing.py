@@ -131,19 +131,26 @@ class NodeTending(Tending):
             self.postpone()
 
 
-class Posting(Asking):
-    """Unit of work about a session of another node, or of this one as it was queued: its owner gets a request in the
-    same transaction. Nothing is posted if the transaction finds this node to be the owner still."""
+class Around(Asking):
+    """Unit of work around another one, which asks what that asks."""
 
-    __slots__ = ("_ownership", "_request", "_work", "wanted")
-
-    def __init__(self, work: Work, request: NodeRequest, share: Share, ownership: Ownership) -> None:
-        self._work, self._request, self._ownership = work, request, ownership
-        self.wanted = frozenset(() if share is None else (share,))
+    __slots__ = ("_work",)
+    _work: Work
 
     @property
     def questions(self) -> Iterable[Question] | None:
         return self._work.questions if isinstance(self._work, Asking) else None
+
+
+class Posting(Around):
+    """Unit of work about a session of another node, or of this one as it was queued: its owner gets a request in the
+    same transaction. Nothing is posted if the transaction finds this node to be the owner still."""
+
+    __slots__ = ("_ownership", "_request", "wanted")
+
+    def __init__(self, work: Work, request: NodeRequest, share: Share, ownership: Ownership) -> None:
+        self._work, self._request, self._ownership = work, request, ownership
+        self.wanted = frozenset(() if share is None else (share,))
 
     def __call__(self, connection: Any) -> Any:
         result = self._work(connection)
@@ -153,10 +160,10 @@ class Posting(Asking):
         return result
 
 
-class OfLease(Asking):
+class OfLease(Around):
     """Unit of work that belongs to one lease: under a later one nothing of it is written."""
 
-    __slots__ = ("_ownership", "_token", "_work")
+    __slots__ = ("_ownership", "_token")
 
     def __init__(self, work: Work, ownership: Ownership) -> None:
         self._work, self._ownership, self._token = work, ownership, ownership.token
@@ -170,10 +177,6 @@ class OfLease(Asking):
     def wanted(self) -> Set[tuple[int, int]]:
         """Return the partitions, with their epochs, of which it must know whether the node owns them."""
         return self._work.wanted if isinstance(self._work, SharedBatch | Posting) else frozenset()
-
-    @property
-    def questions(self) -> Iterable[Question] | None:
-        return self._work.questions if isinstance(self._work, Asking) else None
 
 
 class NodeWriter(WriterThread):
