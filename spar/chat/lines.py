@@ -148,7 +148,6 @@ class Lines(Conversation):
 
     async def ask(self, run_id: str) -> None:
         if self._is_asking:
-            self.printer.end_line()
             await super().ask(run_id)
 
     def _interrupt(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spar.chat.conversation import Conversation
+from spar.chat.conversation import HOW, Conversation
 from spar.chat.lines import Lines
 from spar.cli.printer import RunPrinter
 
@@ -62,3 +62,22 @@ def test_a_note_breaks_the_line_of_an_answer_only_where_both_are_seen(
     lines.printer.show({"stream": "lifecycle", "data": {"phase": "end", "output": "the baker is paid"}})
 
     assert capsys.readouterr() == (out, "pay waits\n")
+
+
+@pytest.mark.parametrize(("approvals", "out"), [
+    ([], "the baker is paid"),
+    ([{"id": "a1", "run_id": "r", "call": {"tool": "pay"}}], f"the \nthe call\n{HOW}\nbaker is paid"),
+])  # fmt: skip
+async def test_a_look_at_what_waits_breaks_the_line_of_an_answer_only_for_a_question(
+    approvals: list[dict[str, Any]], out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal: Any = SimpleNamespace(is_terminal=True, as_json=False)
+    client: Any = SimpleNamespace(answer=Talk(*approvals).answered)
+    lines = Lines(terminal, client, terminal, "main", "steer", {})
+    lines.current = "r"
+
+    lines.printer.show({"stream": "assistant", "data": {"text": "the ", "reset": False}})
+    await lines.ask("r")  # as after a restart of the service
+    lines.printer.show({"stream": "assistant", "data": {"text": "baker is paid", "reset": False}})
+
+    assert capsys.readouterr().out == out
