@@ -40,6 +40,7 @@ from typing import Any
 
 from acting import Executor
 from memory import Memory
+from memory.journal import handover
 from planning.llm.planner import ModelPlanner
 from spar import Action, Agent, Call, Perception, tool
 from spar.agent.agent import build_agent
@@ -165,16 +166,20 @@ async def well(perceptions: Any) -> Action:
 
 
 async def message() -> Way:
-    """A message from `submit` to its answer, the third of its session."""
-    way = Way()
+    """A message from `submit` to its answer, the third of its session, to an agent that rests. The writer's timer, which
+    gathers rows by the time, is held still: how often it comes meanwhile depends on the machine."""
+    way, gather_for = Way(), handover.GATHER_FOR
     with tempfile.TemporaryDirectory() as folder:
         memory = Memory(f"sqlite:///{folder}/memory.db")
         async with Agent(plan=well, loop_interval=3600, memory=memory) as agent:
             for _ in range(2):
                 await agent.wait((await agent.submit("good morning", session="hops")).run_id, timeout=30)
+            await asyncio.sleep(RESTS_AFTER)
+            handover.GATHER_FOR = 3600
             way.begin()
             status = await agent.wait((await agent.submit("good morning", session="hops")).run_id, timeout=30)
             way.end()
+            handover.GATHER_FOR = gather_for
     if status.output != "well":
         raise RuntimeError(f"the message was answered by {status}")
     return way
