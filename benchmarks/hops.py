@@ -15,9 +15,9 @@ itself.
     channel    a message on a channel, until its answer is delivered, its cycle is closed and all of it is on disk
     build      an agent from the profile "bare", from the file to the agent
 
-Of the first five only the thread of the event loop is followed, of the others every thread but the watchdog's, which
-looks by the time; there what a writer commits together varies by a few steps. Comprehensions, lambdas and properties
-count as the file they stand in.
+Of the first five only the thread of the event loop is followed, and the writer's timer stands still; of the others
+every thread but the watchdog's, which looks by the time; there what a writer commits together varies by a few steps.
+Comprehensions, lambdas and properties count as the file they stand in.
 """
 
 from __future__ import annotations
@@ -154,9 +154,20 @@ async def cycle(memory: Memory | None = None) -> Way:
     return way
 
 
+@contextmanager
+def gathering() -> Iterator[None]:
+    """Hold the timer of the writer still, which hands rows over by the time: how often it comes on a way depends on the
+    machine. What a way waits for is handed over at once."""
+    gather_for, handover.GATHER_FOR = handover.GATHER_FOR, 3600.0
+    try:
+        yield
+    finally:
+        handover.GATHER_FOR = gather_for
+
+
 async def journalled() -> Way:
     """One acting cycle of an agent that keeps a journal."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, gathering():
         return await cycle(Memory(f"sqlite:///{folder}/memory.db"))
 
 
@@ -166,20 +177,18 @@ async def well(perceptions: Any) -> Action:
 
 
 async def message() -> Way:
-    """A message from `submit` to its answer, the third of its session, to an agent that rests. The writer's timer, which
-    gathers rows by the time, is held still: how often it comes meanwhile depends on the machine."""
-    way, gather_for = Way(), handover.GATHER_FOR
+    """A message from `submit` to its answer, the third of its session, to an agent that rests."""
+    way = Way()
     with tempfile.TemporaryDirectory() as folder:
         memory = Memory(f"sqlite:///{folder}/memory.db")
         async with Agent(plan=well, loop_interval=3600, memory=memory) as agent:
             for _ in range(2):
                 await agent.wait((await agent.submit("good morning", session="hops")).run_id, timeout=30)
             await asyncio.sleep(RESTS_AFTER)
-            handover.GATHER_FOR = 3600
-            way.begin()
-            status = await agent.wait((await agent.submit("good morning", session="hops")).run_id, timeout=30)
-            way.end()
-            handover.GATHER_FOR = gather_for
+            with gathering():
+                way.begin()
+                status = await agent.wait((await agent.submit("good morning", session="hops")).run_id, timeout=30)
+                way.end()
     if status.output != "well":
         raise RuntimeError(f"the message was answered by {status}")
     return way
