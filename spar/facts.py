@@ -32,6 +32,10 @@ class Fact(Struct, frozen=True, tag=True, kw_only=True):
     session: str
 
 
+class LocalFact(Fact, frozen=True, kw_only=True):
+    """Fact that no later process needs: no journal is given it."""
+
+
 #: The queue in which a message waits: at its end, at its front, for the current run, or for others to join it.
 MessagePlace = Literal["queue", "front", "steer", "collect"]
 #: What becomes of a message.
@@ -57,20 +61,20 @@ class WorkChanged(Fact, frozen=True, kw_only=True):
     item: Item
 
 
-class WorkLeft(Fact, frozen=True, kw_only=True):
+class WorkLeft(LocalFact, frozen=True, kw_only=True):
     """Accepted work, work put aside, calls in doubt and calls without a cycle are left to the next start, which finds
     them in the journal."""
 
     items: tuple[str, ...]
 
 
-class PerceptionAccepted(Fact, frozen=True, kw_only=True):
+class PerceptionAccepted(LocalFact, frozen=True, kw_only=True):
     """A perception waits for the next cycle of its session."""
 
     perception: Perception
 
 
-class MessageAccepted(Fact, frozen=True, kw_only=True):
+class MessageAccepted(LocalFact, frozen=True, kw_only=True):
     """A message became a run. `options` are those of its sender, `defaults` those of its session. `verifies` says
     whether an answer about failed calls is asked for once more.
 
@@ -91,7 +95,7 @@ class MessageAccepted(Fact, frozen=True, kw_only=True):
     failures: int = 0
 
 
-class MessagePlaced(Fact, frozen=True, kw_only=True):
+class MessagePlaced(LocalFact, frozen=True, kw_only=True):
     """A message waits in a queue. `is_interrupting` says that a newer interrupting message will replace it; `outcome`
     what its sender is told, "" for nothing."""
 
@@ -101,7 +105,7 @@ class MessagePlaced(Fact, frozen=True, kw_only=True):
     outcome: Literal["", "queued", "interrupting"] = ""
 
 
-class MessageAbsorbed(Fact, frozen=True, kw_only=True):
+class MessageAbsorbed(LocalFact, frozen=True, kw_only=True):
     """A message joined another run and ends with it. `is_new` says that the planner still has to be given it."""
 
     run: str
@@ -110,41 +114,41 @@ class MessageAbsorbed(Fact, frozen=True, kw_only=True):
     is_new: bool = True
 
 
-class MessagesJoined(Fact, frozen=True, kw_only=True):
+class MessagesJoined(LocalFact, frozen=True, kw_only=True):
     """The collected messages of a run that has begun became one message."""
 
     run: str
     message: Perception
 
 
-class MessageDropped(Fact, frozen=True, kw_only=True):
+class MessageDropped(LocalFact, frozen=True, kw_only=True):
     """A message left its queue for lack of room. `gist` is what the next run is told of it; None for nothing."""
 
     run: str
     gist: Perception | None = None
 
 
-class DroppedTold(Fact, frozen=True, kw_only=True):
+class DroppedTold(LocalFact, frozen=True, kw_only=True):
     """The gists of dropped messages became a message of a run; `run` is empty if the conversation ended before."""
 
     run: str = ""
     message: Perception | None = None
 
 
-class RunBegan(Fact, frozen=True, kw_only=True):
+class RunBegan(LocalFact, frozen=True, kw_only=True):
     """A run began, or began again in a new process."""
 
     run: str
 
 
-class Spent(Fact, frozen=True, kw_only=True):
+class Spent(LocalFact, frozen=True, kw_only=True):
     """A run used these amounts, by quantity."""
 
     run: str
     amounts: Mapping[str, int]
 
 
-class RunFinished(Fact, frozen=True, kw_only=True):
+class RunFinished(LocalFact, frozen=True, kw_only=True):
     """A run ended, with its answer or an error. `cycle` is the cycle with whose end it did, "" for none."""
 
     run: str
@@ -266,7 +270,7 @@ class Judged(Fact, frozen=True, kw_only=True):
 PlanOutcome = Literal["made", "failed", "deferred", "refused", "barred", "cut", "none"]
 
 
-class WorkHandedOut(Fact, frozen=True, kw_only=True):
+class WorkHandedOut(LocalFact, frozen=True, kw_only=True):
     """Interrupted or failed work waits for a cycle of its own.
 
     `work` is the id of the `cycle` to continue, or of the `item` to deal with again; `run` is its run. `is_suspect`
@@ -280,7 +284,7 @@ class WorkHandedOut(Fact, frozen=True, kw_only=True):
     is_suspect: bool = False
 
 
-class WorkTaken(Fact, frozen=True, kw_only=True):
+class WorkTaken(LocalFact, frozen=True, kw_only=True):
     """A cycle took the work that it deals with: interrupted work, or the waiting perceptions and messages of its run.
 
     `work` is the piece of interrupted work, "" for none. `items` are the ids of the accepted work.
@@ -335,7 +339,7 @@ class CycleWritten(Fact, frozen=True, kw_only=True):
     closing: Closing
 
 
-class CycleClosed(Fact, frozen=True, kw_only=True):
+class CycleClosed(LocalFact, frozen=True, kw_only=True):
     """A cycle ended.
 
     `is_put_back` says that its interrupted work waits again. `has_result` says that calls were made or an answer given;

@@ -27,7 +27,6 @@ class Shadow(Ledger):
 
     def __init__(self, parts: AgentParts, name: str, report: Any) -> None:
         super().__init__(name)
-        self.additions = dict.fromkeys(self.additions, lambda state, fact: self.add(fact))
         self._parts, self._report = ref(parts), report
         self._folded: dict[str, SessionState] = {}
         self._told = deque[Fact](maxlen=SHOWN)

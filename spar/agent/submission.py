@@ -176,7 +176,8 @@ class Submission:
             if self._core.state in ("stopping", "stopped"):
                 # The next start processes it. It may not be dropped now: the end of a run cannot be stored any more.
                 place_later = facts.MessagePlaced(session=session, run=run.id, place="queue")
-                self._sessions.of(session).tell(place_later)
+                self._sessions.of(session)
+                self._core.ledger.tell(place_later)
             else:
                 self.place(run, mode)
             if self._runs.is_others_turn(_WEIGHT):  # perhaps nothing made the caller wait
@@ -225,8 +226,9 @@ class Submission:
     def place(self, run: Run, mode: QueueMode) -> None:
         """Queue a message in its session, drop others if too many wait, and publish its outcome."""
         settings, session = self._core.settings.runs, self._sessions.of(run.session)
-        for fact in place(session.state, run.id, mode, RoomRules(settings.cap, settings.drop)):
-            session.tell(fact)
+        following = place(session.state, run.id, mode, RoomRules(settings.cap, settings.drop))
+        self._core.ledger.tell(*following)
+        for fact in following:
             if isinstance(fact, facts.RunFinished):
                 self._runs.end(self._runs.get(fact.run), fact.end)
             elif isinstance(fact, facts.MessagePlaced) and fact.outcome == "interrupting":

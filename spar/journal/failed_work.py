@@ -58,7 +58,7 @@ class DeadLetters:
         if item.kind == "run":
             run = self._runs.restore(item, [])
             if run.started_at is None:
-                self._runs.start_aside(run)
+                self._core.ledger.tell(facts.RunBegan(session=run.session, run=run.id))
             self._runs.end(run, End("error", reason))
 
     async def revive(self, id: str) -> Item:

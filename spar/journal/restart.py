@@ -272,7 +272,7 @@ class Restart:
             elif run is not None and run.state.is_command:
                 self._carry_out(run)
             elif state.run != fact.run:
-                session.tell(fact)
+                self._ledger.tell(fact)
         self._sessions.spawn(session)
 
     async def _before(self, item: Item | None) -> tuple[list[ActionResult], set[str]]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from spar.errors import ConflictError, NotReadyError, SparError
-from spar.facts import AnswerChanged, Fact, RunAnswered, WorkChanged, WorkLeft
+from spar.facts import AnswerChanged, RunAnswered, WorkChanged
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
@@ -91,16 +91,12 @@ class Work:
         if self._recent is not None and item.id in self._recent:
             self.repeated += 1
             return False
-        self.tell(WorkChanged(session=item.session, item=item))
+        accepted = WorkChanged(session=item.session, item=item)
+        self.journal.append(accepted, self._core.name)
+        self._ledger.add(accepted)
         if self._recent is not None:
             self._recent[item.id] = None
         return True
-
-    def tell(self, fact: Fact) -> None:
-        """Add a fact about accepted work to the journal and to the state of its session. Raises: errors of the
-        journal."""
-        self.journal.append(fact, self._core.name)
-        self._ledger.add(fact)
 
     def items(self, session: str) -> Mapping[str, Item]:
         """Return the accepted work of a session that has not ended, by id."""
@@ -111,17 +107,16 @@ class Work:
 
     def write_end(self, run: Run, answer: RunStatus | None, cycle: str) -> None:
         """Journal the end of a run, unless that was done. Args: cycle: the cycle with whose end it ends."""
+        is_written = self.is_ready or self._core.state in ("created", "stopped")  # else the next start ends it
         if run.id not in self.items(run.session):
             return
-        if self.is_ready or self._core.state in ("created", "stopped"):  # else the next start ends it
-            try:
-                answered = RunAnswered(session=run.session, run=run.id, answer=answer, cycle=cycle)
+        answered = RunAnswered(session=run.session, run=run.id, answer=answer, cycle=cycle)
+        self._ledger.add(answered)
+        try:
+            if is_written:
                 self.journal.append(answered, self._core.name)
-                self._ledger.add(answered)
-                return
-            except Exception as error:  # anybody may have written the store; its failure must not fail the session
-                log.error("end of a run not journalled", agent=self._core.name, run=run.id, reason=repr(error))
-        self._ledger.add(WorkLeft(session=run.session, items=(run.id,)))
+        except Exception as error:  # anybody may have written the store; its failure must not fail the session
+            log.error("end of a run not journalled", agent=self._core.name, run=run.id, reason=repr(error))
 
     async def safe(self) -> None:
         """Wait until all that was journalled, as the ends of runs, is on disk; a failure is logged."""

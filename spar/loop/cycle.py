@@ -39,7 +39,7 @@ from spar.types import (
 )
 
 if TYPE_CHECKING:
-    from spar.facts import Fact, WorkHandedOut
+    from spar.facts import WorkHandedOut
     from spar.loop.core import Wake
     from spar.loop.plan_stream import OpenPlan
     from spar.records.abilities import ReadAbilities
@@ -480,5 +480,4 @@ class WorkingSession(Protocol):
         """Return whether it is in a cycle, or in the work right after a cycle, and its task is alive."""
 
     def resume_with(self, fact: WorkHandedOut) -> object: ...
-    def tell(self, *following: Fact) -> object: ...
     def push(self, perception: Perception) -> object: ...

@@ -1,8 +1,7 @@
 """Runs of one agent: accepted, started, ended exactly once, and looked up at any time.
 
 A run is the pursuit of one goal over as many cycles as needed. Its facts add up to its state (`spar.state.work`); the
-session decides when it has ended (`spar.decisions.finish`), or its timer does. `FOLLOWING` says what a fact of a run
-leads to in this process: times, timers, log and events.
+session decides when it has ended (`spar.decisions.finish`), or its timer does.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from spar import facts
 from spar.data.reply import End, Reply, failure, fallback
 from spar.decisions.finish import finish
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
-from spar.facts import Fact
 from spar.loop.core import Core, Signal
 from spar.protocols import RunContext
 from spar.records.journal import Item
@@ -55,8 +53,8 @@ class Run(TimedRun):
                  "is_told", "is_transcribed", "log", "processed_ids", "queued_at", "reasoning", "reply", "results",
                  "sent", "session", "unwritten")  # fmt: skip
 
-    def __init__(self, id: str, state: RunState, accepted_at: datetime, reasoning: Reasoning = "off", *,
-                 is_to_tell: bool = False) -> None:  # fmt: skip
+    def __init__(self, id: str, state: RunState, accepted_at: datetime, reasoning: Reasoning = "off",
+                 queued_at: float = 0.0, *, is_to_tell: bool = False) -> None:  # fmt: skip
         self.state, self.timer = state, None
         self.started_mono = self.touched = self.waits_until = 0.0
         self.id, self.session, self.accepted_at = id, state.message.session, accepted_at
@@ -69,7 +67,7 @@ class Run(TimedRun):
         self.results: tuple[ActionResult, ...] = ()
         self.failed_calls: str | None = None
         self.unwritten: tuple[Perception, ...] = state.new
-        self.queued_at = 0.0
+        self.queued_at = queued_at
         self.is_changed = self.is_transcribed = self.is_told = False
         self.sent: tuple[tuple[str, str], ...] = ()
         self.log: RunLog | None = None
@@ -193,6 +191,10 @@ class Runs:
         self.reasoning: Reasoning = "off"
         #: Called with each accepted run, also those of an earlier process.
         self.watch: Callable[[Run], object] = lambda run: None
+        core.ledger.following |= {
+            facts.RunBegan: self._began, facts.RunFinished: self._finished, facts.MessageDropped: self.tell_outcome,
+            facts.MessageAbsorbed: self._absorbed, facts.MessagesJoined: self._joined,
+        }  # fmt: skip
 
     @cached_property
     def logs(self) -> RunLogs:
@@ -239,7 +241,6 @@ class Runs:
         run.errors = tuple(results[-1].errors) if results else ()
         if item.output is not None:  # the run was interrupted in its second try for a better answer
             run.failed_calls = fallback(results[-1].results) if results else None
-        run.queued_at = self._clock.monotonic()
         return run
 
     def accept(self, item: Item) -> Run:
@@ -259,7 +260,7 @@ class Runs:
             output=item.output, used=item.used, waited=item.waited, failures=item.failures))  # fmt: skip
         is_to_tell = self.tell_errors and not (item.key or "").startswith(PURSUED)
         state = self._ledger.states[item.perception.session].runs[item.id]
-        run = Run(item.id, state, item.at, self.reasoning, is_to_tell=is_to_tell)
+        run = Run(item.id, state, item.at, self.reasoning, self._clock.monotonic(), is_to_tell=is_to_tell)
         self._runs[run.id] = self._open[run.id] = run
         if item.key:
             self._keys[item.key] = run.id
@@ -320,20 +321,16 @@ class Runs:
         options = run.state.chosen
         chosen = {} if options is NO_OPTIONS or options.is_empty else {"options": options.given}
         self.timers.watch(run)
-        self._tell_outcome(run, now)
+        self.tell_outcome(fact, now)
         if run.log is not None:
             run.log.add("lifecycle", now, {"phase": "start", "session": run.session, **chosen})
         if self._events.wanted[RunStarted]:
             self._events.publish(RunStarted(run_id=run.id, session=run.session, at=now))
 
-    def _placed(self, fact: facts.MessagePlaced | facts.MessageDropped) -> None:
-        run = self._open[fact.run]
-        run.queued_at = run.queued_at or self._clock.monotonic()
-        if isinstance(fact, facts.MessageDropped) or fact.outcome:
-            self._tell_outcome(run, self._clock.now())
-
-    def _tell_outcome(self, run: Run, at: datetime) -> None:
-        """Publish the outcome of a message."""
+    def tell_outcome(self, fact: facts.RunBegan | facts.MessagePlaced | facts.MessageDropped | facts.MessageAbsorbed,
+                     at: datetime | None = None) -> None:  # fmt: skip
+        """Publish what becomes of a message. Args: at: when that was decided; None: now."""
+        run, at = self._open[fact.run], at or self._clock.now()
         if run.log is not None:
             run.log.add("lifecycle", at, {"phase": "outcome", "outcome": run.state.outcome})
         if self._events.wanted[MessageOutcome]:
@@ -347,16 +344,11 @@ class Runs:
         other.started_at = run.started_at
         if other.state.options.timeout is not None and run.started_at is not None:
             self.timers.watch(run)
-        self._tell_outcome(other, self._clock.now())
+        self.tell_outcome(fact)
 
     def _joined(self, fact: facts.MessagesJoined) -> None:
         """Have the transcript of a run begin with the message that all collected ones became."""
         self._open[fact.run].unwritten = (fact.message,)
-
-    def start_aside(self, run: Run) -> None:
-        """Publish that a run begins which ends at once, so that its session does not work on it."""
-        self._ledger.tell(began := facts.RunBegan(session=run.session, run=run.id))
-        self._began(began)
 
     def used(self, run_id: str, usage: Mapping[str, int]) -> None:
         """Add to the usage of a run, by quantity; its status also counts what is told after its end."""
@@ -375,10 +367,7 @@ class Runs:
         """Finish a run, and those that it absorbed, in the state of its session. A second time changes nothing."""
         state = self._ledger.states.get(run.session)
         if state is not None and run.id in state.runs:
-            for fact in finish(state, run.id, end):
-                self._ledger.tell(fact)
-                if isinstance(fact, facts.RunFinished):
-                    self._finished(fact)
+            self._ledger.tell(*finish(state, run.id, end))
 
     def _finished(self, fact: facts.RunFinished) -> None:
         """Journal the end of a run. One that ends with another has its usage."""
@@ -487,14 +476,3 @@ class Runs:
         while len(self._keys) > most:
             del self._keys[next(iter(self._keys))]
         return before - len(self._runs)
-
-
-#: What a fact of a run leads to in this process.
-FOLLOWING: Final[dict[type[Fact], Callable[[Runs, Any], None]]] = {
-    facts.RunBegan: Runs._began,
-    facts.RunFinished: Runs._finished,
-    facts.MessagePlaced: Runs._placed,
-    facts.MessageDropped: Runs._placed,
-    facts.MessageAbsorbed: Runs._absorbed,
-    facts.MessagesJoined: Runs._joined,
-}

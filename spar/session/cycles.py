@@ -222,7 +222,7 @@ class SessionCycles(SessionWork):
         begun = None if run is self.run else run
         if begun is not None:
             assert self.run is None, "a session takes interrupted work while it has a run"
-            self.tell(RunBegan(session=self.key, run=begun.id))  # first: it goes on if this phase fails
+            self.core.ledger.tell(RunBegan(session=self.key, run=begun.id))  # first: it goes on if this phase fails
         if piece.is_suspect:
             await self.parts.recovery.restart.begin_trial(piece)
         if begun is not None:

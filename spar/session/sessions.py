@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from types import coroutine
 from typing import Any
@@ -25,6 +25,7 @@ from spar.backoff import Intensity
 from spar.decisions.next_step import Claim, Slots, ask, enqueue, fill
 from spar.errors import FencedError, SparError
 from spar.events import ErrorOccurred
+from spar.facts import MessagePlaced
 from spar.loop.core import Wake
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
@@ -227,6 +228,7 @@ class Sessions:
         self._alive: dict[Session, None] = {}  # sessions with a task, in order of their start
         self._slots = Slots()
         self._lent: set[Session] = set()  # sessions whose slot others may use, since they stand still
+        self._core.ledger.following[MessagePlaced] = self._placed
 
     # -- sessions and their cycles
 
@@ -236,6 +238,19 @@ class Sessions:
         if session is None:
             session = self.by_key[key] = Session(self._parts, self, key)
         return session
+
+    def _placed(self, fact: MessagePlaced) -> None:
+        """Publish what becomes of a message. Have its session wait for more that become one with it, or tell the actor
+        of one for the current run."""
+        if fact.outcome:
+            self._parts.runs.tell_outcome(fact)
+        if (session := self.by_key.get(fact.session)) is None:
+            return
+        if fact.place == "collect":
+            session.quiet_until = self._core.clock.monotonic() + self._core.settings.runs.quiet
+        elif fact.place == "steer" and (run := session.state.run) and session.cycle and session.cycle.phase == "act":
+            session.steer(run)
+        session.wake.set()
 
     def has_work_of(self, key: str) -> bool:
         """Return whether a session exists and has work."""
@@ -302,10 +317,6 @@ class Sessions:
             self._slots.used -= session not in self._lent
             self._lent.discard(session)
 
-    def held(self, key: str, where: str) -> AbstractContextManager[None]:
-        """Return a context in which a session stands still in its cycle (`Session.held`)."""
-        return self.of(key).held(where)
-
     def lend_slot(self, session: Session) -> None:
         """Let others use the slot of a session that stands still."""
         if session.has_slot:
@@ -343,17 +354,13 @@ class Sessions:
         clock, busy_with = self._core.clock, session.busy_with
         now = clock.monotonic()
         if (wait := max(until - now, session.wait_for_turn(now))) > 0:
-            session.resting = clock.call_at(now + wait, partial(self._rested, session))
+            session.resting = clock.call_at(now + wait, partial(self.spawn, session))
         elif session.wants_slot:
             free = self._core.settings.runs.limit - slots.used if is_alone else 0
             if ask(slots, session.key, busy_with, free):
                 self._begin(session)
             else:
                 enqueue(slots, session.key, session.since)
-
-    def _rested(self, session: Session) -> None:
-        session.resting = None
-        self.spawn(session)
 
     def _claim(self, key: str) -> Claim | None:
         """Return the present claim of a session to a slot; None if it needs none, or may not begin now."""

@@ -12,7 +12,7 @@ from spar.clock import Timer
 from spar.data.reply import End
 from spar.decisions.finish import finish, judge
 from spar.decisions.next_step import Turn, first_piece, has_run_to_begin, may_begin_run, next_step, take
-from spar.facts import CycleClosed, Fact, MessagePlaced, PerceptionAccepted, WorkHandedOut, WorkTaken
+from spar.facts import CycleClosed, PerceptionAccepted, WorkHandedOut, WorkTaken
 from spar.failpoints import armed, crashpoint
 from spar.hooks import REWRITABLE, HookContext, Outcome
 from spar.loop.core import Wake
@@ -23,7 +23,7 @@ from spar.observe.logs import get_logger
 from spar.ports.any_part import has
 from spar.ports.phases import OptionalActor
 from spar.runs.ends import EndedRun
-from spar.runs.runs import FOLLOWING, Run
+from spar.runs.runs import Run
 from spar.session.parts import SessionParts
 from spar.state.work import InterruptedState
 from spar.types import Action, ActionResult, Perception, answering
@@ -45,11 +45,11 @@ class SessionWork:
     `accepted` counts the perceptions that were accepted for each sensor, by source.
     """
 
-    __slots__ = ("_messages", "_polled_at", "_quiet_until", "_stands_since", "accepted", "arrived", "core", "cycle",
+    __slots__ = ("_messages", "_polled_at", "_stands_since", "accepted", "arrived", "core", "cycle",
                  "ended", "handed_out", "has_journal", "has_slot", "is_in_iteration", "is_open", "is_poll_requested",
                  "is_polling", "is_resuming", "is_standing", "key", "last_completed", "modules", "monotonic",
-                 "not_before", "parts", "planned_look", "resting", "rests_until", "runner", "stands", "state",
-                 "steps", "stop_reason", "wake")  # fmt: skip
+                 "not_before", "parts", "planned_look", "quiet_until", "resting", "rests_until", "runner", "stands",
+                 "state", "steps", "stop_reason", "wake")  # fmt: skip
 
     def __init__(self, parts: SessionParts, key: str) -> None:
         core = parts.core
@@ -64,7 +64,7 @@ class SessionWork:
         self.arrived: dict[str, float] = {}
         self.handed_out: dict[str, float] = {}
         self.accepted: dict[str, int] = {}
-        self._quiet_until = 0.0  # when collected messages become a run (monotonic seconds; 0 without any)
+        self.quiet_until = 0.0  # when collected messages become a run (monotonic seconds; 0 without any)
         self.cycle: Cycle | None = None
         self.is_resuming = False  # the actor can resume calls of earlier cycles
         self.not_before = 0.0  # the earliest next cycle after a failure with `retry_after` (monotonic seconds)
@@ -105,7 +105,7 @@ class SessionWork:
         """Return the circumstances of its next step. Args: cycle: that which takes work now."""
         cycle = cycle or self.cycle
         is_stepped = cycle is not None and cycle.is_stepped
-        return Turn(self.has_slot or is_stepped or not self.is_standing, self.quiet if self._quiet_until else 0.0,
+        return Turn(self.has_slot or is_stepped or not self.is_standing, self.quiet if self.quiet_until else 0.0,
                     is_stepped, self.is_resuming, self.parts.recovery.may_try)  # fmt: skip
 
     @property
@@ -136,16 +136,16 @@ class SessionWork:
     def quiet(self) -> float:
         """Return the seconds until collected messages may begin a run, since their sender may add more; 0 for none."""
         state = self.state
-        if not self._quiet_until or state.run or not state.waiting:
+        if not self.quiet_until or state.run or not state.waiting:
             return 0.0
         first = state.runs[next(iter(state.waiting))]
-        return max(0.0, self._quiet_until - self.core.clock.monotonic()) if first.place == "collect" else 0.0
+        return max(0.0, self.quiet_until - self.core.clock.monotonic()) if first.place == "collect" else 0.0
 
     def wait_for_turn(self, now: float) -> float:
         """Return the seconds for which its work must still wait: for the quiet time of messages, or for
         `not_before`."""
         has_more = not self.is_standing and (self.state.pushed or self.state.run or self.is_resuming)
-        quiet = self.quiet if self._quiet_until and not has_more and may_begin_run(self.state) else 0.0
+        quiet = self.quiet if self.quiet_until and not has_more and may_begin_run(self.state) else 0.0
         return max(self.not_before - now, quiet, 0.0)
 
     @property
@@ -234,32 +234,13 @@ class SessionWork:
 
     # -- new work
 
-    def tell(self, *following: Fact) -> None:
-        """Add facts about its work to the state, and do what each leads to."""
-        additions, state, runs = self.core.ledger.additions, self.state, self.parts.runs
-        for fact in following:
-            kind = type(fact)
-            additions[kind](state, fact)
-            if kind in FOLLOWING:
-                FOLLOWING[kind](runs, fact)
-                if kind is MessagePlaced:
-                    self._placed(fact)
-
-    def _placed(self, fact: Any) -> None:
-        """Wait for more messages that become one, and tell the actor about one for the current run."""
-        if fact.place == "collect":
-            self._quiet_until = self.core.clock.monotonic() + self.core.settings.runs.quiet
-        elif fact.place == "steer" and self.state.run and self.cycle is not None and self.cycle.phase == "act":
-            self.steer(self.state.run)
-        self.wake.set()
-
     def push(self, perception: Perception, accepted_for: str = "") -> None:
         """Queue a perception for the next cycle, unless it waits already. Args: accepted_for: the sensor that it was
         accepted for."""
         if perception.id in self.state.pushed:
             self.parts.recovery.repeated += 1
             return
-        self.tell(PerceptionAccepted(session=self.key, perception=perception))
+        self.core.ledger.tell(PerceptionAccepted(session=self.key, perception=perception))
         self.arrived[perception.id] = self.core.clock.monotonic()
         if accepted_for:
             self.accepted[accepted_for] = self.accepted.get(accepted_for, 0) + 1
@@ -268,7 +249,7 @@ class SessionWork:
     def resume_with(self, fact: WorkHandedOut) -> None:
         """Queue interrupted work for a cycle of its own."""
         self.handed_out[fact.work] = self.core.clock.monotonic()
-        self.tell(fact)
+        self.core.ledger.tell(fact)
         self.wake.set()
 
     # -- the work of a cycle
@@ -277,7 +258,9 @@ class SessionWork:
         """Give a piece of interrupted work to a new cycle."""
         del self.handed_out[piece.work]
         cycle.items = piece.items
-        self.tell(WorkTaken(session=self.key, cycle=cycle.id, run=piece.run, work=piece.work, items=piece.items))
+        self.core.ledger.tell(
+            WorkTaken(session=self.key, cycle=cycle.id, run=piece.run, work=piece.work, items=piece.items)
+        )
 
     def take(self, cycle: Cycle) -> list[Perception]:
         """Return the perceptions of a new cycle: those pushed, and the messages of its run that no plan has answered
@@ -287,7 +270,7 @@ class SessionWork:
         """
         state, turn = self.state, self._turn(cycle)
         pushed = list(state.pushed.values())
-        self.tell(*take(state, cycle.id, turn, self.core.clock.new_id))
+        self.core.ledger.tell(*take(state, cycle.id, turn, self.core.clock.new_id))
         self.arrived.clear()
         self.accepted.clear()
         self.is_open = False
@@ -306,7 +289,7 @@ class SessionWork:
             self.handed_out[piece.work] = since
         else:
             self.parts.recovery.restart.drop(piece)
-        self.tell(CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome, is_put_back=is_open))
+        self.core.ledger.tell(CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome, is_put_back=is_open))
 
     # -- its task
 
@@ -340,7 +323,7 @@ class SessionWork:
             fact, end = cycle.guarded(self.parts.reports.closing_failed, self._judge, cycle, run, now) or (
                 fact, _UNJUDGED)  # fmt: skip
             run.touched = now
-        self.tell(fact)
+        self.core.ledger.tell(fact)
         if run is not None and fact.waits:
             self.parts.runs.timers.wait_for_provider(run, fact.waits)
         return end
@@ -370,7 +353,7 @@ class SessionWork:
         Args: cycle: the journalled cycle with whose end it finishes.
         """
         dropped = [piece for work in run.state.pieces if (piece := self.state.piece(work)) is not None]
-        self.tell(*finish(self.state, run.id, end, cycle))
+        self.core.ledger.tell(*finish(self.state, run.id, end, cycle))
         for piece in dropped:
             if self.handed_out.pop(piece.work, None) is not None:
                 self.parts.recovery.restart.drop(piece)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from spar import facts
-from spar.facts import MOST_GISTS, Fact
+from spar.facts import MOST_GISTS, Fact, LocalFact
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS
 from spar.state.work import NOT_FINAL, CycleState, InterruptedState, RunState
@@ -400,26 +400,34 @@ ADDITIONS: Final[dict[type[Fact], Callable[[SessionState, Any], None]]] = {
 
 
 class Ledger:
-    """States of the sessions of one agent by key. `additions` adds a fact to a state that is held, by the kind.
+    """States of the sessions of one agent by key, and the one door of the facts that change them.
 
     `journal` is that of the agent's memory (`spar.ports.store.Journal`), which keeps the facts for the next process;
-    None while there is none.
+    None while there is none. `following` is what a fact leads to in this process, by its kind: times, timers, logs and
+    events.
     """
 
     def __init__(self, agent: str) -> None:
         self._agent = agent
         self.journal: Any = None
-        self.additions = ADDITIONS
+        self.following: dict[type[Fact], Callable[[Any], object]] = {}
         self.states: dict[str, SessionState] = {}
         self._held = set[str]()
 
-    def tell(self, fact: Fact) -> None:
-        """Add a fact to the journal and to the state of its session. Raises: errors of the journal that refuses the
-        fact; the state is as before then."""
-        if self.journal is not None:
-            self.journal.append(fact, self._agent)
-        if type(fact) in ADDITIONS:
-            self.add(fact)
+    def tell(self, *facts: Fact) -> None:
+        """Add facts to the states of their sessions and to the journal, then do what they lead to.
+
+        Raises: errors of the journal that refuses a fact. The states have it then: whoever told it tells it without
+        what was refused.
+        """
+        for fact in facts:
+            if type(fact) in ADDITIONS:
+                self.add(fact)
+        for fact in facts:
+            if self.journal is not None and not isinstance(fact, LocalFact):
+                self.journal.append(fact, self._agent)
+            if (follow := self.following.get(type(fact))) is not None:
+                follow(fact)
 
     def add(self, fact: Fact) -> None:
         """Add a fact that the journal has to the state of its session."""

@@ -89,7 +89,7 @@ class SessionRecords:
     Args: state: has the store of sessions while its journal is open.
     """
 
-    __slots__ = ("_are_all", "_core", "_known", "_state", "_store", "_transcripts", "forgetting",
+    __slots__ = ("_are_all", "_core", "_journal", "_known", "_state", "_store", "_transcripts", "forgetting",
                  "is_shared")  # fmt: skip
 
     def __init__(self, core: Core, state: AgentState, transcripts: SessionTranscripts) -> None:
@@ -97,15 +97,14 @@ class SessionRecords:
         self.forgetting = Forgetting()
         self.is_shared = False  # whether other processes change the records, too
         self._known: BoundedDict[str, SessionRecord] | None = None
-        self._store: SessionStore | None = None  # the store that the known records come from
+        self._store: SessionStore | None = None  # the store that the known records come from, and its journal
+        self._journal: Any = None
         self._are_all: bool | None = None  # whether every record of the store is known; None before the first read
 
     @property
     def store(self) -> SessionStore | None:
         """Return the memory's sessions while its journal is open; None without them."""
-        memory = self._state.memory
-        is_open = self._core.ledger.journal is not None
-        return memory.sessions if is_open and has(memory, DurableStore.sessions) else None
+        return self._current()[1]
 
     def begin(self) -> None:
         """Drop the known records, because the store was opened again and others may have changed it."""
@@ -233,10 +232,11 @@ class SessionRecords:
 
     def _current(self) -> tuple[BoundedDict[str, SessionRecord], SessionStore | None]:
         """Return the known records of the open store, and that store."""
-        store = self.store
-        if self._known is None or store is not self._store:
-            self._known, self._store, self._are_all = BoundedDict(KNOWN), store, None
-        return self._known, store
+        journal, memory = self._core.ledger.journal, self._state.memory
+        if self._known is None or journal is not self._journal:
+            self._known, self._are_all, self._journal = BoundedDict(KNOWN), None, journal
+            self._store = memory.sessions if journal is not None and has(memory, DurableStore.sessions) else None
+        return self._known, self._store
 
 
 def checked_title(title: object) -> str:
