@@ -22,12 +22,14 @@ from functools import partial
 from itertools import chain
 from math import inf, isnan
 from operator import or_
-from typing import Any, Final, get_args
+from typing import Annotated, Any, Final, get_args
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
+from msgspec.structs import asdict
 
 from acting.tooling.bound_tool import BoundTool
 from acting.tooling.context import Scope
+from acting.tooling.parameters import settings_of
 from spar.checks import shorten
 from spar.data.bounded import BoundedDict
 from spar.data.json_safe.canonical import canonical, fingerprint
@@ -39,7 +41,6 @@ from spar.protocols.tools import Approval, ToolTerms
 from spar.types import ActionResult, Call, Trust, trust_of
 
 DECISIONS: Final[tuple[Approval, ...]] = get_args(Approval)  # from the loosest to the strictest
-_KEYS: Final = ("tool", "effect", "trust", "session", "params", "decision")
 _LONGEST = 1000  # characters of a pattern
 
 
@@ -70,11 +71,8 @@ class Policy:
 
     __slots__ = ("revision", "rules", "untrusted")
 
-    def __init__(self, untrusted: Approval = "ask", rules: Sequence[Mapping[str, Any]] = ()) -> None:
-        if untrusted not in DECISIONS:
-            raise ConfigError(f"untrusted is {untrusted!r}, expected 'auto', 'ask' or 'deny'", path=("untrusted",))
-        if isinstance(rules, (str, Mapping)) or not isinstance(rules, Sequence):
-            raise ConfigError(f"rules must be a list of tables, found {shorten(rules)}", path=("rules",))
+    def __init__(self, untrusted: Approval = "ask", rules: Sequence[Any] = ()) -> None:
+        """Compile the rules. Raises: ConfigError that names the key, what was found and what is allowed."""
         self.untrusted = untrusted
         self.rules = tuple(_rule(index, rule) for index, rule in enumerate(rules))
         self.revision = fingerprint({"untrusted": untrusted, "rules": [rule.text for rule in self.rules]})
@@ -107,46 +105,38 @@ def trust_in(call: Call, trust: Trust) -> Trust:
 # -- reading rules
 
 
+_Text = Annotated[str, Meta(min_length=1, max_length=_LONGEST)]
+_Pattern = Annotated[_Text | None, Meta(description=f"a pattern: text of at most {_LONGEST} characters")]
+_Effects = Annotated[tuple[Effect, ...], Meta(min_length=1)]
+_Trusts = Annotated[tuple[Trust, ...], Meta(min_length=1)]
+
+
+class _Conditions(Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of one rule: the decision, and what a call must be so that the rule matches."""
+
+    decision: Approval
+    tool: _Pattern = None
+    effect: Annotated[Effect | _Effects | None, Meta(description="one or a list of read, idempotent, once")] = None
+    trust: Annotated[Trust | _Trusts | None, Meta(description="one or a list of trusted, untrusted")] = None
+    session: _Pattern = None
+    params: Annotated[dict[str, Any] | None, Meta(description="a table of parameters")] = None
+
+
 def _rule(index: int, given: Any) -> Rule:
     """Compile one rule. Raises: ConfigError naming the key, what was found and what is allowed."""
+    place, about = ("approval", "rules", index), f"approval rule {index + 1}"
+    conditions = settings_of(_Conditions, given, about, place)
+    named = {key: value for key, value in asdict(conditions).items() if value is not None}
+    try:
+        tests = tuple((key, _TESTS[key](value)) for key, value in named.items() if key in _TESTS)
+    except ValueError as error:
+        raise ConfigError(f"{about}: params is {shorten(conditions.params)}, expected {error}", path=(*place, "params")
+                          ) from None  # fmt: skip
+    return Rule(conditions.decision, tests, "trust" in named, canonical(named).decode("utf-8", "surrogatepass"))
 
-    def wrong(key: str, value: Any, expected: str) -> ConfigError:
-        place = ("rules", index, key) if key else ("rules", index)
-        return ConfigError(
-            f"approval rule {index + 1}: {key or 'it'} is {shorten(value)}, expected {expected}", path=place
-        )
 
-    if not isinstance(given, Mapping):
-        raise wrong("", given, "a table")
-    named = {key: value for key, value in given.items() if value is not None}
-    for key in named:
-        if key not in _KEYS:
-            raise ConfigError(f"approval rule {index + 1}: no key {key!r}; known: {', '.join(_KEYS)}",
-                              path=("rules", index, str(key)))  # fmt: skip
-    decision = named.get("decision")
-    if decision not in DECISIONS:
-        raise wrong("decision", decision, "'auto', 'ask' or 'deny'")
-    tests: list[tuple[str, Callable[[Any], bool]]] = []
-    for key, known in (("effect", get_args(Effect)), ("trust", get_args(Trust))):
-        if key in named:
-            words = (named[key],) if isinstance(named[key], str) else named[key]
-            is_list = isinstance(words, (list, tuple)) and bool(words)
-            if not is_list or any(word not in known for word in words):
-                raise wrong(key, named[key], f"one or a list of {', '.join(known)}")
-            tests.append((key, frozenset(words).__contains__))
-    for key in ("tool", "session"):
-        if key in named:
-            if not isinstance(named[key], str) or not 0 < len(named[key]) <= _LONGEST:
-                raise wrong(key, named[key], f"a pattern: text of at most {_LONGEST} characters")
-            tests.append((key, _pattern(named[key])))
-    if "params" in named:
-        if not isinstance(named["params"], Mapping):
-            raise wrong("params", named["params"], "a table of parameters")
-        try:
-            tests.append(("params", _shape(named["params"])))
-        except ValueError as error:
-            raise wrong("params", named["params"], str(error)) from None
-    return Rule(decision, tuple(tests), "trust" in named, canonical(named).decode("utf-8", "surrogatepass"))
+def _words(words: str | tuple[str, ...]) -> Callable[[Any], bool]:
+    return frozenset((words,) if isinstance(words, str) else words).__contains__
 
 
 def _pattern(text: str) -> Callable[[Any], bool]:
@@ -194,6 +184,11 @@ def _plain_shape(expected: Any) -> Callable[[Any], bool]:
     # 1 and True are equal in Python, but not in JSON.
     return lambda value: value == expected and isinstance(value, bool) == isinstance(expected, bool)
 
+
+#: Makers of the test for a value of a rule, by the key.
+_TESTS: Final[dict[str, Callable[[Any], Callable[[Any], bool]]]] = {
+    "tool": _pattern, "session": _pattern, "effect": _words, "trust": _words, "params": _shape,
+}  # fmt: skip
 
 MOST: Final = 20_000  # runs, more than there can be at once; the least recently used one is dropped first
 _RESULT: Final[Path] = ("result",)

@@ -29,11 +29,12 @@ from spar.checks import LONGEST
 from spar.clock import Clock
 from spar.data.blackboard import Board
 from spar.data.paths import MARK, Path, PathIndex, escape, marked, parse_write, references, resolve
-from spar.errors import ConfigError, SparError
+from spar.errors import SparError
 from spar.facts import CallEnded
 from spar.failpoints import crashpoint
 from spar.ports.kept_rows import KeptRows
 from spar.protocols import CallJournal, Host
+from spar.protocols.tools import Approval as Setting
 from spar.records.approvals import Approval
 from spar.threads import in_slices
 from spar.types import Action, Call, CallResult, Perception, Trust, replace
@@ -173,10 +174,10 @@ class ApprovalSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     hold: Annotated[float, Meta(ge=0, le=LONGEST)] = 0.0
     expires: Annotated[float, Meta(gt=0, le=LONGEST)] = 900.0
-    untrusted: Any = "ask"
+    untrusted: Setting = "ask"
     max_pending: Annotated[int, Meta(ge=1)] = 10
     grantable: Annotated[tuple[_Program, ...], Meta(description="a list of names of programs")] = GRANTABLE
-    rules: Any = ()
+    rules: Annotated[tuple[Any, ...], Meta(description="a list of tables")] = ()
 
 
 class Approvals:
@@ -189,10 +190,7 @@ class Approvals:
                  tell: Callable[..., None]) -> None:  # fmt: skip
         """Read the settings. Raises: ConfigError that names the key, what was found and what is allowed."""
         values = settings_of(ApprovalSettings, settings, "approvals", ("approval",))
-        try:
-            self.policy = Policy(values.untrusted, values.rules)
-        except ConfigError as error:
-            raise ConfigError(str(error), path=("approval", *error.path)) from None
+        self.policy = Policy(values.untrusted, values.rules)
         for part in parts:
             if callable(allow := getattr(part, "allow_grants", None)):
                 allow(values.grantable)

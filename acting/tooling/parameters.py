@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -337,7 +337,7 @@ def _without_private(required: Any) -> Any:
 S = TypeVar("S", bound=Struct)
 
 
-def settings_of(kind: type[S], values: Mapping[str, Any], about: str, path: tuple[str, ...] = ()) -> S:
+def settings_of(kind: type[S], values: Any, about: str, path: tuple[str | int, ...] = ()) -> S:
     """Return the settings that a program gives as a value of a flat structure; the description of a field says what it
     must be where its type does not.
 
@@ -347,15 +347,17 @@ def settings_of(kind: type[S], values: Mapping[str, Any], about: str, path: tupl
     try:
         return convert(values, kind)
     except msgspec.ValidationError as error:
-        wrong, fields = misfit(error), {field.name: field for field in msgspec.structs.fields(kind)}
+        wrong, fields = misfit(error), {field.name: field.type for field in msgspec.structs.fields(kind)}
     if wrong.unknown is not None:
         sentence = f"no setting {wrong.unknown!r} for {about}; known: {', '.join(fields)}"
         raise ConfigError(sentence, path=(*path, wrong.unknown))
-    name = str(wrong.steps[0]) if wrong.steps else ""
-    expected = worded(wrong.message.removeprefix("Expected ").partition(", got ")[0])
-    if name in fields:
-        described = [meta.description for meta in getattr(fields[name].type, "__metadata__", ()) if meta.description]
-        choices = get_args(fields[name].type) if "enum value" in expected else ()
-        expected = " or ".join(map(repr, choices)) or (*described, expected)[0]
-    where = ".".join((*path, name))
-    raise ConfigError(f"{where} is {shorten(values.get(name))}, expected {expected}", path=(*path, name))
+    name = str(wrong.steps[0]) if wrong.steps else wrong.missing
+    place, value = (path, values) if name is None else ((*path, name), values.get(name))
+    expected, annotation = (
+        worded(wrong.message.removeprefix("Expected ").partition(", got ")[0]),
+        fields.get(name or ""),
+    )
+    described = [meta.description for meta in getattr(annotation, "__metadata__", ()) if meta.description]
+    choices = " or ".join(map(repr, get_args(annotation))) if get_origin(annotation) is Literal else ""
+    where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")
+    raise ConfigError(f"{where} is {shorten(value)}, expected {choices or (*described, expected)[0]}", path=place)

@@ -90,7 +90,7 @@ def test_what_is_wrong_is_named_with_its_line(
 
 
 def test_a_pattern_that_is_none_is_found_when_the_agent_is_built(written: Callable[[str], Path]) -> None:
-    with pytest.raises(ConfigError, match=r"approval rule 1: tool is .* expected a pattern: text of at most 1000"):
+    with pytest.raises(ConfigError, match=r"approval.rules\[0\].tool is .* expected a pattern: text of at most 1000"):
         build_agent(load(written(BASE.replace('tool = "note"\nparams', f'tool = "{"x" * 2000}"\nparams')), environ={}))
 
 

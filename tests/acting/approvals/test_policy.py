@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from acting import Executor
 from acting.approvals.policy import Policy, trust_in
 from acting.tooling.bound_tool import entry_of
 from spar.errors import ConfigError
@@ -105,13 +106,14 @@ def test_a_pattern_takes_no_longer_than_it_is_long() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence", "path"),
     [
-        ({"untrusted": "maybe"}, "untrusted is 'maybe', expected 'auto', 'ask' or 'deny'", ("untrusted",)),
-        ({"rules": {}}, "rules must be a list of tables", ("rules",)),
-        ({"rules": [5]}, "approval rule 1: it is 5, expected a table", ("rules", 0)),
-        ({"rules": [{"tool": "x"}]}, "rule 1: decision is None, expected 'auto'", ("rules", 0, "decision")),
-        ({"rules": [{"decision": "ask"}, {"tol": "x", "decision": "ask"}]}, "rule 2: no key 'tol'; known: tool, effect",
-         ("rules", 1, "tol")),
-        ({"rules": [{"effect": "never", "decision": "ask"}]}, "effect is 'never', expected", ("rules", 0, "effect")),
+        ({"untrusted": "maybe"}, "approval.untrusted is 'maybe', expected 'auto' or 'ask' or 'deny'", ("untrusted",)),
+        ({"rules": {}}, "approval.rules is {}, expected a list of tables", ("rules",)),
+        ({"rules": [5]}, "approval.rules[0] is 5, expected a table", ("rules", 0)),
+        ({"rules": [{"tool": "x"}]}, "rules[0].decision is None, expected 'auto' or", ("rules", 0, "decision")),
+        ({"rules": [{"decision": "ask"}, {"tol": "x", "decision": "ask"}]},
+         "no setting 'tol' for approval rule 2; known: decision, tool, effect", ("rules", 1, "tol")),
+        ({"rules": [{"effect": "never", "decision": "ask"}]}, "effect is 'never', expected one or a list of read, ",
+         ("rules", 0, "effect")),
         ({"rules": [{"effect": [], "decision": "ask"}]}, "expected one or a list", ("rules", 0, "effect")),
         ({"rules": [{"tool": 5, "decision": "ask"}]}, "tool is 5, expected a pattern", ("rules", 0, "tool")),
         ({"rules": [{"params": [], "decision": "ask"}]}, "expected a table of parameters", ("rules", 0, "params")),
@@ -121,10 +123,10 @@ def test_a_pattern_takes_no_longer_than_it_is_long() -> None:
 )  # fmt: skip
 def test_what_is_no_rule_is_refused_by_name(settings: dict[str, Any], sentence: str, path: tuple[Any, ...]) -> None:
     with pytest.raises(ConfigError) as caught:
-        Policy(**settings)
+        Executor(settings={"approval": settings})
 
     assert sentence in str(caught.value)
-    assert caught.value.path == path
+    assert caught.value.path == ("approval", *path)
 
 
 def test_each_decision_but_the_tools_own_yes_says_why() -> None:
