@@ -83,10 +83,13 @@ def check_shape(decision: str, params: Any, call: Any, grant_for: float | None) 
         raise ValueError(f"a grant goes with 'approve', not with {decision!r}")
 
 
-def demand_pending(row: Approval, digest: str, now: datetime) -> None:
-    """Check that a row takes a decision. Raises: DecidedError if not; DigestMismatchError for another call."""
-    if row.status != "pending" or now >= row.expires_at:
-        raise DecidedError(f"approval {row.id!r} takes no decision any more: it is {standing(row)}")
+def demand_pending(row: Approval, digest: str, now: datetime, over: str = "") -> None:
+    """Check that a row takes a decision; not if its call is `over` for a reason.
+
+    Raises: DecidedError if it does not; DigestMismatchError for another call.
+    """
+    if over or row.status != "pending" or now >= row.expires_at:
+        raise DecidedError(f"approval {row.id!r} takes no decision any more: {over or f'it is {standing(row)}'}")
     if row.digest != digest:
         raise DigestMismatchError(f"approval {row.id!r} is about another call: its digest is {row.digest[:12]}…")
 
@@ -94,19 +97,16 @@ def demand_pending(row: Approval, digest: str, now: datetime) -> None:
 def asked_already(rows: Collection[Approval], bound_call: BoundCall, digest: str, scope: Scope,
                   now: datetime) -> tuple[Approval, bool] | None:  # fmt: skip
     """Return the question that exists for a call, and whether this cycle asked it; None if there is none."""
-    cycle_id = scope.cycle_id
-    if cycle_id:
+    id, cycle_id = bound_call.call.id, scope.cycle_id
+    for row in rows if cycle_id else ():
         # An interrupted cycle that goes on still owns its questions, also those that have an answer by now.
-        for row in rows:
-            is_own = (row.cycle_id, row.call.id) == (cycle_id, bound_call.call.id)
-            if is_own and _is_about(row, bound_call, digest, now):
-                return row, True
+        if (row.cycle_id, row.call.id) == (cycle_id, id) and _is_about(row, bound_call, digest, now):
+            return row, True
     for row in rows:
-        if row.status != "pending" or row.session != scope.session:
-            continue
+        is_open = row.status == "pending" and now < row.expires_at
         # Another call of the same plan gets a question of its own, even if it differs only in its id.
-        is_own = row.call.id == bound_call.call.id
-        if row.digest == digest and now < row.expires_at and (is_own or row.cycle_id != cycle_id):
+        is_same_question = row.call.id == id or row.cycle_id != cycle_id
+        if is_open and is_same_question and (row.session, row.digest) == (scope.session, digest):
             return row, False
     return None
 
@@ -209,7 +209,7 @@ _CHOICES: Final = ("_activity", "_delegate", "_output", "_scopes")
 WITHIN: Final = 10.0  # seconds that a tool may take to say what binds its call
 
 
-class UnboundError(SparError):
+class UnboundError(SparError, ValueError):
     """Error of a call for which the tool cannot say exactly what would run."""
 
 
@@ -218,8 +218,11 @@ class BoundCall(Struct, frozen=True):
 
     call: Call
     entry: BoundTool
-    effect: Effect
     session: str = "main"
+
+    @property
+    def effect(self) -> Effect:
+        return self.entry.effect_of(self.call.params)
 
 
 class Fingerprint(Struct, frozen=True):
@@ -246,7 +249,7 @@ class Fingerprinter:
 
     def of(self, call: Call, entry: BoundTool, params: Mapping[str, Any], session: str) -> BoundCall:
         """Return a call with `params` as the values of its parameters."""
-        return BoundCall(replace(call, params=copied(params)), entry, entry.effect_of(params), session)
+        return BoundCall(replace(call, params=copied(params)), entry, session)
 
     def edited(self, call: Call, params: Mapping[str, Any], session: str) -> BoundCall:
         """Return the same call with these parameters instead of all of its own. Raises: ValueError."""
@@ -298,8 +301,7 @@ class Fingerprinter:
 
     def checked(self, call: Call, session: str) -> BoundCall:
         """Return a call that people decide on, bound to the tools as they are now. Raises: ValueError."""
-        call, entry = self._check(call)
-        return BoundCall(call, entry, entry.effect_of(call.params), session)
+        return BoundCall(*self._check(call), session)
 
     async def _ask(self, function: Any, bound_call: BoundCall) -> Any:
         """Return what a function of the tool says of a call. Raises: TimeoutError, and what the function raises."""

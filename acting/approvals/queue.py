@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -68,7 +69,7 @@ class ApprovalQueue:
         self._rows.on_found = self._follow
         self._grants = Grants(fingerprinter, lambda: self.clock.now())
         self._timers: dict[str, Timer] = {}  # of the ends of questions
-        self._waiters: list[tuple[str, asyncio.Future[None]]] = []  # for the answers to questions
+        self._answered = asyncio.Event()  # another one for each answer
         self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
         self._is_open, self._may_wait = False, True
         self._tasks: set[asyncio.Task[None]] = set()  # that write new rows and ends of questions
@@ -170,7 +171,8 @@ class ApprovalQueue:
                 if params is not None
                 else self.fingerprinter.replaced(row.call, call or {}, row.session)
             )
-            changes |= {"original": row.call, "call": new.call, "effect": new.effect, "digest": await self._digest(new)}
+            digest_of_new = (await self.fingerprinter.fingerprint(new)).digest
+            changes |= {"original": row.call, "call": new.call, "effect": new.effect, "digest": digest_of_new}
         grant = None
         if grant_for is not None:
             # The grant is stored first, because the approval names it.
@@ -256,14 +258,10 @@ class ApprovalQueue:
 
         At once while waiting is not allowed.
         """
-        if (row := self._rows.named(id)).status != "pending" or hold <= 0 or not self._may_wait:
-            return row
-        waiter = id, asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        try:
-            await asyncio.wait([waiter[1]], timeout=hold)
-        finally:
-            self._waiters.remove(waiter)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(hold):
+                while self._rows.named(id).status == "pending" and hold > 0 and self._may_wait:
+                    await self._answered.wait()
         return self._rows.named(id)
 
     def hold_questions(self, *, is_allowed: bool) -> None:
@@ -321,11 +319,12 @@ class ApprovalQueue:
         self._over.setdefault(id, reason)
         self._end(id)
 
-    async def withdraw(self, id: str, reason: str) -> None:
-        """Make an approval void because its call will not run, unless it has ended. It takes no decision any more; if
+    async def withdraw(self, reason: str, is_over: Callable[[Approval], bool]) -> None:
+        """Make the approvals void whose calls will not run, unless they have ended. They take no decision any more; if
         the store does not take that now, it is tried again."""
-        self._over.setdefault(id, reason)
-        await self._close(id)
+        for row in filter(is_over, self.unsettled):
+            self._over.setdefault(row.id, reason)
+            await self._close(row.id)
 
     def known(self, id: str) -> Approval | None:
         """Return the row in memory, or None."""
@@ -337,12 +336,6 @@ class ApprovalQueue:
         return [row for row in self._rows.values.values() if row.status in ("pending", "approved")]
 
     # -- inside
-
-    async def _digest(self, bound_call: BoundCall) -> str:
-        try:
-            return (await self.fingerprinter.fingerprint(bound_call)).digest
-        except SparError as error:
-            raise ValueError(str(error)) from error
 
     def _arm_row(self, row: Approval) -> None:
         """Start the timer of a row. A wall clock that was set back since then does not lengthen its time."""
@@ -371,26 +364,23 @@ class ApprovalQueue:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _wake(self, id: str | None = None) -> None:
-        """End the waiting for the answer to a question, or to all."""
-        for question, waiter in self._waiters:
-            if id in (question, None) and not waiter.done():
-                waiter.set_result(None)
+    def _wake(self) -> None:
+        """Let those that wait for answers look at their questions again."""
+        self._answered.set()
+        self._answered = asyncio.Event()
 
     def _follow(self, row: Approval, *, is_answer: bool = True) -> None:
         """Do what follows from a change of a row, here, in another process, or in a store that did not answer."""
         self._disarm(row.id)
         self._arm_row(row)
         if row.status != "pending":
-            self._wake(row.id)
+            self._wake()
             if is_answer:
                 self.on_answer(row)
 
     def _demand_pending(self, row: Approval, digest: str) -> None:
         """Check that a row takes a decision. Raises: DecidedError; DigestMismatchError."""
-        if (reason := self._over.get(row.id)) is not None:
-            raise DecidedError(f"approval {row.id!r} takes no decision any more: {reason}")
-        demand_pending(row, digest, self.clock.now())
+        demand_pending(row, digest, self.clock.now(), self._over.get(row.id, ""))
 
     async def _close(self, id: str) -> None:
         """Write the end of a question: it is void if its call is over, else it has expired."""
@@ -412,7 +402,7 @@ class ApprovalQueue:
         except (DecidedError, LookupError):  # it has come to its end already, or its row is lost
             row = None
         except Exception:  # the store fails: it takes no decision any more in any case
-            self._wake(id)
+            self._wake()
             self._arm(id, _RETRY)
             return
         self._over.pop(id, None)

@@ -255,7 +255,8 @@ class Terms(Struct, Hold, eq=False):
         old, runtime = step.call, self._runtime
         if texts := frozenset(marked(step.params)):
             new = replace(new, params=escape(new.params, texts))
-        meta = {**new.meta, "_original": old.meta.get("_original", wire_of(old))}
+        meta = {**new.meta, "_original": wire_of(old)}
+        meta |= {key: old.meta[key] for key in ("_original", "_parked") if key in old.meta}
         if new.output_path is None:
             new = replace(new, output_path=old.output_path, output_method=old.output_method)
         new = replace(new, id=old.id, instance=old.instance if new.instance is None else new.instance, meta=meta)
@@ -366,7 +367,13 @@ class Terms(Struct, Hold, eq=False):
         if row.status == "pending" and self._runtime.clock.now() < row.expires_at:
             return step.skipped(f"it waits for approval {row.id!r}", "parked")
         if row.status == "approved":
-            return await self._adopt(step, row) if row.original is not None else None
+            if row.original is None:
+                return None
+            is_edit = replace(row.original, params=row.call.params) == row.call
+            # People saw values, not references: a text of theirs that looks like a reference stays a text.
+            literal = escape(row.call.params)
+            new = replace(row.call, params=literal, after=step.call.after, instance=step.call.instance)
+            return await self._swap(step, new, "edit" if is_edit else "replace", row.decided_by, row.reason)
         step.question = NO_QUESTION
         if row.status in ("pending", "expired"):
             return step.denied(f"nobody answered approval {row.id!r} in time", "expired")
@@ -374,17 +381,6 @@ class Terms(Struct, Hold, eq=False):
             return step.denied(f"approval {row.id!r} let the same call run already, and is used once")
         by = f" by {row.decided_by}" if row.decided_by else ""
         return step.denied(row.reason or f"it was not approved{by}")
-
-    async def _adopt(self, step: Step, row: Approval) -> CallResult | None:
-        """Replace a call by the one that people made of it. Return its result if it cannot run now."""
-        assert row.original is not None
-        old, call = step.call, row.call
-        # People saw values, not references: a text of theirs that looks like a reference stays a text.
-        literal = escape(call.params, frozenset(marked(call.params)))
-        meta = {**call.meta, "_parked": old.meta["_parked"]} if "_parked" in old.meta else call.meta
-        new = replace(call, params=literal, after=old.after, instance=old.instance, meta=meta)
-        is_edit = replace(row.original, params=call.params) == call
-        return await self._swap(step, new, "edit" if is_edit else "replace", row.decided_by, row.reason)
 
 
 class Redeem(Struct, Hold, eq=False):

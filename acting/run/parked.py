@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial, reduce
+from functools import partial
 from itertools import chain
+from operator import or_
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
@@ -28,7 +29,7 @@ from acting.tooling.parameters import settings_of
 from spar.checks import LONGEST
 from spar.clock import Clock
 from spar.data.blackboard import Board
-from spar.data.paths import MARK, Path, PathIndex, escape, marked, parse_write, references, resolve
+from spar.data.paths import Path, PathIndex, escape, is_reference, parse_write, references, resolve
 from spar.errors import SparError
 from spar.facts import CallEnded
 from spar.failpoints import crashpoint
@@ -68,19 +69,6 @@ class Resumed(Struct, frozen=True):
     question: Question
 
 
-class _Wait(Struct, frozen=True):
-    """Reasons why a call is parked: the first parked call that it waits for, by its place, and all approvals needed."""
-
-    place: int
-    id: str
-    approvals: frozenset[str]
-
-
-def _both(one: _Wait, other: _Wait) -> _Wait:
-    first = min(one, other, key=lambda wait: wait.place)
-    return first if one.approvals == other.approvals else replace(first, approvals=one.approvals | other.approvals)
-
-
 class Parking(Struct, eq=False):
     """The calls that one batch leaves without an answer, collected while it runs, in the order in which they ended.
 
@@ -93,28 +81,29 @@ class Parking(Struct, eq=False):
     all_steps: Sequence[Step]
     writer: CallJournalWriter | None
     steps: dict[str, Step] = field(default_factory=dict)
-    _waits: dict[str, _Wait] = field(default_factory=dict)
-    _writers: PathIndex[_Wait] = field(default_factory=partial(PathIndex, _both))
+    _needs: dict[str, frozenset[str]] = field(default_factory=dict)  # the approvals that each of them waits for
+    _writers: PathIndex[frozenset[str]] = field(
+        default_factory=partial(PathIndex, or_)
+    )  # the same by the paths written
 
     def add(self, step: Step) -> None:
         """Add a call that ended as parked: it waits for an answer, or for another call that does."""
-        own, awaited = step.question.approval_id, self._awaited(step.call)
-        needed = frozenset({own}) if own or awaited is None else awaited.approvals
-        wait = self._waits[step.id] = _Wait(len(self.steps), step.id, needed)
+        own = step.question.approval_id
+        needs = self._needs[step.id] = frozenset({own}) if own else self._awaited(step.call)
         for path in _written(step.call):
-            self._writers.add(path, wait)
+            self._writers.add(path, needs)
         self.steps[step.id] = step
 
     def result(self, step: Step) -> CallResult | None:
         """Return the result of a call that cannot run because it waits for a parked one; None for any other."""
-        if not self.steps or (awaited := self._awaited(step.call)) is None:
+        if not self.steps or not (needs := self._awaited(step.call)):
             return None
-        return step.skipped(f"it waits for {awaited.id!r}, which waits for an approval", "parked")
+        return step.skipped(f"it waits for approval {', '.join(map(repr, sorted(needs)))}", "parked")
 
-    def _awaited(self, call: Call) -> _Wait | None:
-        waits = [self._waits[id] for id in call.after if id in self._waits]
-        waits += filter(None, map(self._writers.over, _read(call.params, call.instance)))
-        return reduce(_both, waits) if waits else None
+    def _awaited(self, call: Call) -> frozenset[str]:
+        """Return the approvals that the parked calls wait for on which a call depends."""
+        needs = [self._needs[id] for id in call.after if id in self._needs]
+        return frozenset().union(*needs, *filter(None, map(self._writers.over, _read(call.params, call.instance))))
 
     def tell(self) -> None:
         """Write the ends of the parked calls to the journal: they are stored elsewhere, and this batch is over."""
@@ -128,8 +117,8 @@ class Parking(Struct, eq=False):
         A call that waits for the answer to an earlier cycle's question is stored there, and goes on only once.
         """
         guests = {step.question.approval_id for step in self.steps.values() if step.question.is_guest}
-        stored = [step for step in self.steps.values() if guests.isdisjoint(self._waits[step.id].approvals)]
-        names = {step.id: _name(step.call, id) for step in stored}
+        stored = [step for step in self.steps.values() if guests.isdisjoint(self._needs[step.id])]
+        names = {step.id: f"{_first_id(step.call)}~{id}" for step in stored}
         run_id = self.scope.run_id or next((step.run_id for step in stored if step.run_id), None)
         scope = self.scope
         row = ParkedCalls(id, agent, scope.session, scope.cycle_id, at, [], {}, scope.trust, run_id, {})
@@ -140,9 +129,9 @@ class Parking(Struct, eq=False):
                 meta["_trust"] = "untrusted"  # a cycle that it is left behind in anew has a trust of its own
             if step.question.approval_id:
                 row.waits[name] = step.question.approval_id
-                params, after = escape(step.params, frozenset(marked(step.params))), tuple[str, ...]()
+                params, after = escape(step.params), tuple[str, ...]()
             else:
-                row.needs[name] = sorted(self._waits[step.id].approvals)
+                row.needs[name] = sorted(self._needs[step.id])
                 params = self._fill_in(call.params, call.instance)
                 after = tuple(names.get(id, id) for id in call.after if not self.ended_well(id))
             row.calls.append(replace(call, id=name, params=params, after=after, meta=meta).to_wire())
@@ -151,13 +140,11 @@ class Parking(Struct, eq=False):
     def _fill_in(self, value: Any, instance: str | None) -> Any:
         """Return parameters with the values of all references that no parked call is still to write."""
         if isinstance(value, str):
-            if value[:1] != MARK or value[:2] == MARK * 2 or any(map(self._writers.over, _read({"": value}, instance))):
+            if not is_reference(value) or any(map(self._writers.over, _read({"": value}, instance))):
                 return value
-            try:
-                resolved = resolve(value, partial(self.board.look, instance=instance))
-            except ValueError:
-                return value
-            return escape(resolved, frozenset(marked(resolved)))
+            with suppress(ValueError):
+                return escape(resolve(value, partial(self.board.look, instance=instance)))
+            return value
         if isinstance(value, Mapping):
             return {key: self._fill_in(item, instance) for key, item in value.items()}
         return [self._fill_in(item, instance) for item in value] if isinstance(value, (list, tuple)) else value
@@ -217,23 +204,22 @@ class Approvals:
         await self._rows.open(self.queue.store)
         self._ready, self.known = {}, {}
         await self.close_questions()
-        for row in self._rows.values.values():
-            if self._has_answer(row):
-                self._action([row])  # a cycle that was cut off with these calls in hand goes on with them by itself
-                self._go_on(row.session)
+        for row in filter(self._has_answer, self._rows.values.values()):
+            self._go_on(row.session)
 
     async def close_questions(self) -> None:
         """Make the questions of an earlier process void whose calls are in no record and in no cycle that goes on."""
-        awaited = self._awaited()
-        for approval in self.queue.unsettled:
+        awaited, journal = self._awaited(), self._journal
+
+        def is_over(approval: Approval) -> bool:
+            cycle = approval.cycle_id
             # A cycle in hand still asks, by the executor that this one follows.
-            if not (
-                approval.id in awaited
-                or self.is_at_work(approval.cycle_id)
-                or (self._journal is not None and self._journal.is_open(approval.cycle_id))
-                or self._is_in_hand(approval.cycle_id)
-            ):
-                await self.queue.withdraw(approval.id, "the cycle that asked broke off")
+            is_open = (
+                self.is_at_work(cycle) or (journal is not None and journal.is_open(cycle)) or self._is_in_hand(cycle)
+            )
+            return approval.id not in awaited and not is_open
+
+        await self.queue.withdraw("the cycle that asked broke off", is_over)
 
     async def take_over(self) -> None:
         """Read the changes by the executor before this one. Raises: TransientError."""
@@ -242,13 +228,13 @@ class Approvals:
         await self._rows.refresh()
         self.known = {id: resumed for id, resumed in self.known.items() if resumed.row.id in rows}
         self._ready.clear()
-        for row in [row for id, row in rows.items() if id not in before and self._has_answer(row)]:
+        for row in filter(self._has_answer, [row for id, row in rows.items() if id not in before]):
             self._go_on(row.session)
 
     def resumable(self, session: str) -> Action | None:
         """Return the action that this session's next cycle executes first; the same until something changes."""
         if session not in self._ready:
-            rows = [row for row in self._rows.values.values() if row.session == session and self._has_answer(row)]
+            rows = [row for row in filter(self._has_answer, self._rows.values.values()) if row.session == session]
             if not rows:
                 return None
             self._ready[session] = self._action(rows)
@@ -274,13 +260,8 @@ class Approvals:
                 why = f"it could not be kept until its answer: {error}"
                 for step in parking.steps.values():
                     step.result = step.denied(why)
-                    if approval_id := step.question.own_id:
-                        await self.queue.withdraw(approval_id, why)
                 parking.tell()
-        if self.known:
-            with suppress(SparError):  # executed again it runs nothing twice
-                await self._settle(parking.all_steps)
-        await self._close_own(parking.scope, parking.all_steps)
+        await self._settle(parking.scope, parking.all_steps)
 
     def waiting_runs(self) -> Collection[str]:
         """Return the ids of the runs with parked calls or open questions."""
@@ -289,17 +270,16 @@ class Approvals:
 
     async def abandon(self, run_id: str) -> None:
         """Drop the parked calls and questions of a run. Raises: TransientError."""
-        for row in [row for row in self._rows.values.values() if row.run_id == run_id]:
-            await self._forget(row)
-        for approval in self.queue.unsettled:
-            if approval.run_id == run_id:
-                await self.queue.withdraw(approval.id, "its run was ended")
+        await self._end(lambda row: row.run_id == run_id)
 
     async def end_conversation(self, session: str) -> None:
         """Drop the parked calls and questions of a session's runs. Raises: TransientError."""
-        rows = self._rows.values.values()
-        for run_id in {row.run_id for row in rows if row.session == session and row.run_id is not None}:
-            await self.abandon(run_id)
+        await self._end(lambda row: row.session == session and row.run_id is not None)
+
+    async def _end(self, is_ended: Callable[[ParkedCalls | Approval], bool]) -> None:
+        for row in list(filter(is_ended, self._rows.values.values())):
+            await self._forget(row)
+        await self.queue.withdraw("its run was ended", is_ended)
 
     # -- the end of a batch
 
@@ -320,28 +300,30 @@ class Approvals:
         if self._has_answer(row):  # it came while this was written
             self._go_on(row.session)
 
-    async def _settle(self, steps: Iterable[Step]) -> None:
-        """Drop the records whose calls have all ended or were parked again. Raises: TransientError."""
+    async def _settle(self, scope: Scope, steps: Iterable[Step]) -> None:
+        """Make the questions of a batch void whose calls have ended, also of those that an earlier process asked, and
+        drop the records of which no call waits any more or whose calls were parked again."""
         resumed_steps = [(step, resumed) for step in steps if (resumed := self.known.get(step.id)) is not None]
-        for step, resumed in resumed_steps:
-            approval, question = resumed.question.approval_id, step.question
-            if approval and approval in (question.approval_id, question.allowed) and _is_over(step):
-                # Its tool is gone, or a hook or a rule refuses it: it would end like this in every later cycle.
-                await self.queue.withdraw(approval, "its call ended without it")
+        over, awaited = {step.id for step in steps if _is_over(step)}, self._awaited()
+        # The tool of a resumed call is gone, or a hook or a rule refuses it: so it would end in every later cycle.
+        lost = {
+            resumed.question.approval_id
+            for step, resumed in resumed_steps
+            if step.id in over and resumed.question.approval_id in (step.question.approval_id, step.question.allowed)
+        }
+
+        def is_over(approval: Approval) -> bool:
+            is_own = approval.cycle_id == scope.cycle_id and approval.call.id in over and approval.id not in awaited
+            return is_own or approval.id in lost
+
+        await self.queue.withdraw("its call ended without it", is_over)
         again = {step.question.own_id for step in steps if step.result and step.result.reason == "parked"}
         waiting = {approval.id for approval in self.queue.unsettled} - again
-        for id in {resumed.row.id for _, resumed in resumed_steps}:
-            row = self._rows.values.get(id)
-            if row is not None and waiting.isdisjoint(row.waits.values()):
-                await self._forget(row)
-
-    async def _close_own(self, scope: Scope, steps: Iterable[Step]) -> None:
-        """Make the questions void that calls of a batch, perhaps in an earlier process, have asked and left open."""
-        over = {step.id for step in steps if _is_over(step)}
-        awaited = self._awaited()
-        for approval in self.queue.unsettled:
-            if approval.cycle_id == scope.cycle_id and approval.call.id in over and approval.id not in awaited:
-                await self.queue.withdraw(approval.id, "its call has ended")
+        with suppress(SparError):  # executed again it runs nothing twice
+            for id in {resumed.row.id for _, resumed in resumed_steps}:
+                row = self._rows.values.get(id)
+                if row is not None and waiting.isdisjoint(row.waits.values()):
+                    await self._forget(row)
 
     # -- inside
 
@@ -355,9 +337,8 @@ class Approvals:
         self._ready.pop(row.session, None)
 
     def _on_answer(self, approval: Approval) -> None:
-        for row in self._rows.values.values():
-            if approval.id in row.waits.values():
-                self._go_on(row.session)
+        if approval.is_parked:
+            self._go_on(approval.session)
 
     def _go_on(self, session: str) -> None:
         self._ready.pop(session, None)
@@ -393,11 +374,9 @@ def _is_over(step: Step) -> bool:
     return step.result is not None and step.result.status != "cancelled" and step.result.reason != "parked"
 
 
-def _name(call: Call, record: str) -> str:
-    """Return an id that no call of a later plan has."""
-    before = call.meta.get("_parked")
-    first = before.get("id") if isinstance(before, Mapping) else None
-    return f"{first if isinstance(first, str) else call.id}~{record}"
+def _first_id(call: Call) -> str:
+    """Return the id of a call in the plan, also of one that was parked before."""
+    return (call.id.rpartition("~")[0] if "_parked" in call.meta else "") or call.id
 
 
 def _perception(approval: Approval) -> Perception:
