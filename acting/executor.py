@@ -376,7 +376,7 @@ class Executor:
         finally:
             self._batches.discard(batch)
             if self._runtime.approvals is not None:
-                self._runtime.approvals.taint.batches.pop(scope.key, None)
+                self._runtime.approvals.taint.of.pop(scope.key, None)
         result = batch.result()
         if scope.run_id is None or action.output is not None:  # an answer ends the run anyway
             return result

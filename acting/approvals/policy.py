@@ -18,10 +18,11 @@ A pattern is a case-sensitive shell glob over the whole text: `*` stands for any
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import chain
-from math import inf, isnan
+from math import isfinite
 from operator import or_
+from types import NoneType
 from typing import Annotated, Any, Final, get_args
 
 from msgspec import Meta, Struct, field
@@ -139,58 +140,58 @@ def _words(words: str | tuple[str, ...]) -> Callable[[Any], bool]:
     return frozenset((words,) if isinstance(words, str) else words).__contains__
 
 
-def _pattern(text: str) -> Callable[[Any], bool]:
-    matches = glob(text)
-    return lambda value: isinstance(value, str) and matches(value)
+_pattern = cache(glob)  # compiled once; there are as many as the rules have
 
 
-def _written(value: Any) -> Any:
-    """Return a parameter as a JSON value: tools also get paths, dates, members of enumerations and own objects."""
-    if value is None or isinstance(value, (bool, int, float, Mapping, list, tuple)) or type(value) is str:
-        return value
-    from pydantic_core import to_jsonable_python  # heavy, and needed only here
-
-    return to_jsonable_python(value, fallback=str)
+def _by_pattern(text: str) -> Callable[[Any], bool]:
+    return partial(_fits, text)
 
 
-def _shape(expected: Any) -> Callable[[Any], bool]:
-    """Return the test of a parameter: texts are patterns, lists match item by item, tables by their keys."""
-    test = _plain_shape(expected)
-    return lambda value: test(_written(value))
+def _by_shape(params: Mapping[str, Any]) -> Callable[[Any], bool]:
+    _check_shape(params)
+    return partial(_fits, params)
 
 
-def _plain_shape(expected: Any) -> Callable[[Any], bool]:
-    if isinstance(expected, str):
-        if len(expected) > _LONGEST:
-            raise ValueError(f"patterns of at most {_LONGEST} characters")
-        return _pattern(expected)
-    if isinstance(expected, Mapping):
-        shapes = {key: _shape(value) for key, value in expected.items()}
-        return lambda value: (
-            isinstance(value, Mapping) and all(key in value and shape(value[key]) for key, shape in shapes.items())
-        )
-    if isinstance(expected, (list, tuple)):
-        items = [_shape(item) for item in expected]
-        return lambda value: (
-            isinstance(value, (list, tuple))
-            and len(value) == len(items)
-            and all(shape(item) for shape, item in zip(items, value, strict=True))
-        )
-    is_number = isinstance(expected, (int, float)) and not isinstance(expected, bool)
-    if is_number and (isnan(expected) or expected in (inf, -inf)):
+def _check_shape(expected: Any) -> None:
+    """Raises: ValueError that says what a rule can expect of a parameter."""
+    if isinstance(expected, (Mapping, list, tuple)):
+        for part in expected.values() if isinstance(expected, Mapping) else expected:
+            _check_shape(part)
+    elif isinstance(expected, str) and len(expected) > _LONGEST:
+        raise ValueError(f"patterns of at most {_LONGEST} characters")
+    elif isinstance(expected, float) and not isfinite(expected):
         raise ValueError("finite numbers")
-    if expected is not None and not isinstance(expected, (bool, int, float)):
+    elif not isinstance(expected, (str, bool, int, float, NoneType)):
         raise ValueError(f"text, numbers, lists and tables, not a {type(expected).__name__}")
+
+
+def _fits(expected: Any, value: Any) -> bool:
+    """Return whether a value is as a rule expects: texts are patterns, lists match item by item, tables by their keys.
+
+    It is looked at as a JSON value: tools also get paths, dates, members of enumerations and own objects.
+    """
+    if type(value) is not str and not isinstance(value, (bool, int, float, Mapping, list, tuple, NoneType)):
+        from pydantic_core import to_jsonable_python  # heavy, and needed only here
+
+        value = to_jsonable_python(value, fallback=str)
+    if isinstance(expected, str):
+        return isinstance(value, str) and _pattern(expected)(value)
+    if isinstance(expected, Mapping):
+        is_table = isinstance(value, Mapping)
+        return is_table and all(key in value and _fits(part, value[key]) for key, part in expected.items())
+    if isinstance(expected, (list, tuple)):
+        is_as_long = isinstance(value, (list, tuple)) and len(value) == len(expected)
+        return is_as_long and all(map(_fits, expected, value))
     # 1 and True are equal in Python, but not in JSON.
-    return lambda value: value == expected and isinstance(value, bool) == isinstance(expected, bool)
+    return bool(value == expected) and isinstance(value, bool) == isinstance(expected, bool)
 
 
 #: Makers of the test for a value of a rule, by the key.
 _TESTS: Final[dict[str, Callable[[Any], Callable[[Any], bool]]]] = {
-    "tool": _pattern, "session": _pattern, "effect": _words, "trust": _words, "params": _shape,
+    "tool": _by_pattern, "session": _by_pattern, "effect": _words, "trust": _words, "params": _by_shape,
 }  # fmt: skip
 
-MOST: Final = 20_000  # runs, more than there can be at once; the least recently used one is dropped first
+MOST: Final = 20_000  # runs and batches, more than there can be at once; the least recently used one is dropped first
 _RESULT: Final[Path] = ("result",)
 #: Kinds of the messages about a call that repeat its text: the words of its error, the parameters that people changed.
 _ABOUT: Final[tuple[Path, ...]] = (("correction",), ("error",))
@@ -211,7 +212,7 @@ class _Tainted(Struct, eq=False):
 
 
 class Taint:
-    """The tainted paths of one executor, by run; of batches without a run until these end, by their keys.
+    """The tainted paths `of` the runs of one executor, by their ids; of batches without a run until these end, by key.
 
     A call that is untrusted itself, or whose tool says that it `brings_untrusted`, taints what it writes; a call that
     reads what is tainted is untrusted, and taints in turn. This holds for all cycles of a run, also of those that an
@@ -220,11 +221,10 @@ class Taint:
     untrusted text.
     """
 
-    __slots__ = ("batches", "runs")
+    __slots__ = ("of",)
 
     def __init__(self) -> None:
-        self.runs: BoundedDict[str, _Tainted] = BoundedDict(MOST)
-        self.batches: dict[str, _Tainted] = {}
+        self.of: BoundedDict[str, _Tainted] = BoundedDict(MOST)
 
     def of_plan(self, stated: Trust | None, trust: Trust, run_id: str | None) -> Trust:
         """Return the trust in the plan of one cycle: as the planner states it, else that of its perceptions (`trust`).
@@ -235,7 +235,7 @@ class Taint:
             return trust
         if trust == "untrusted":
             self._taint(Scope("", run_id=run_id), [_EVERYTHING])
-        tainted = self.runs.get(run_id)
+        tainted = self.of.get(run_id)
         return "untrusted" if tainted is not None and tainted.index.at(_EVERYTHING) else trust
 
     def recall(self, scope: Scope, earlier: Iterable[ActionResult], find: Callable[[str], BoundTool | None]) -> None:
@@ -275,7 +275,7 @@ class Taint:
 
     def reads(self, call: Call, scope: Scope) -> bool:
         """Return whether a call reads tainted data."""
-        tainted = self.batches.get(scope.key) if scope.run_id is None else self.runs.get(scope.run_id)
+        tainted = self.of.get(scope.run_id or scope.key)
         if tainted is None:
             return False
         expressions = chain.from_iterable(references(call.params).values())
@@ -286,8 +286,6 @@ class Taint:
         return any(index.over(path) for path in read)
 
     def _taint(self, scope: Scope, paths: Iterable[Path]) -> None:
-        runs, key = (self.batches, scope.key) if scope.run_id is None else (self.runs, scope.run_id)
-        if (tainted := runs.get(key)) is None:
-            tainted = _Tainted()
-        runs[key] = tainted
+        key = scope.run_id or scope.key
+        tainted = self.of[key] = self.of.get(key) or _Tainted()
         tainted.fresh.update(paths)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from types import NoneType
 from typing import Any, Final
 
 import msgspec
@@ -23,12 +24,11 @@ from acting.tooling.context import MESSAGE_LIMIT, fault
 from acting.tooling.parameters import ParametersError
 from acting.tooling.registry import Catalog, UnknownToolError
 from acting.tooling.tool_schema import BadCallError
-from spar.checks import problem_of, shorten
+from spar.checks import PLAIN, problem_of, shorten
 from spar.data.json_safe import MAX_OUTPUT, NotJsonError, is_bounded, plain, shortened, text, whole
 from spar.data.json_safe.slices import Copying, whole_in_slices
 from spar.data.json_schema import Output
 from spar.data.paths import MARK, BadReferenceError, ValueTooLargeError, parse, parse_write
-from spar.data.reducers import METHODS
 from spar.types import Call, Fault, Message
 
 _LONGEST_KIND = 200  # characters of the kind of a message
@@ -170,9 +170,6 @@ def _checker(encoded: bytes) -> Output:
     return Output(SCHEMA, msgspec.json.decode(encoded))
 
 
-_TEXT, _TEXT_OR_NONE = frozenset({str}), frozenset({str, type(None)})
-
-
 #: The errors of a call that cannot run.
 STRUCTURAL = (BadReferenceError, ValueTooLargeError, ParametersError, BadCallError)
 
@@ -203,27 +200,15 @@ def _objection(call: Call) -> str:
 
     Raises: BadCallError for fields that cannot be used at all.
     """
-    is_usual = (type(call.tool) is type(call.id) is type(call.reason) is str and call.tool and call.id
-                and type(call.params) is type(call.meta) is dict and type(call.after) is tuple
-                and _TEXT.issuperset(map(type, call.after)) and call.output_method in METHODS
-                and _TEXT_OR_NONE.issuperset((type(call.output_path), type(call.instance)))
-                and call.instance != "")  # fmt: skip
-    if not is_usual:
+    if not (PLAIN[Call](call) and call.tool and call.id and call.instance != ""):
         raise BadCallError(problem_of(call) or "a call names a tool, has an id, and no empty instance, "
                            f"found {shorten(asdict(call))}")  # fmt: skip
-    for key in call.params:
-        if type(key) is not str:
-            raise BadCallError(f"a call's parameters are named by text, found {shorten(key)}")
-    for key in call.meta:
-        if type(key) is not str:
-            raise BadCallError(f"what a call's meta holds is named by text, found {shorten(key)}")
-        if wrong := _META[key](call.meta[key]) if key in _META else "":
-            return wrong
-    return ""
+    wrong = (check(call.meta[key]) for key, check in _META.items() if key in call.meta)
+    return next(filter(None, wrong), "") if call.meta else ""
 
 
-def _flag(value: Any) -> str:
-    return "" if isinstance(value, bool) else f"'_detach' must be true or false, found {shorten(value)}"
+def _typed(key: str, expected: str, *kinds: type) -> Callable[[Any], str]:
+    return lambda value: "" if isinstance(value, kinds) else f"{key!r} must be {expected}, found {shorten(value)}"
 
 
 def _scopes(value: Any) -> str:
@@ -238,18 +223,12 @@ def _scopes(value: Any) -> str:
     return ""
 
 
-def _name(key: str) -> Callable[[Any], str]:
-    return lambda value: (
-        "" if value is None or isinstance(value, str) else f"{key!r} must be text, found {shorten(value)}"
-    )
-
-
 # The checks of the keys in a call's meta; other keys may hold anything.
 _META: dict[str, Callable[[Any], str]] = {
-    "_detach": _flag,
+    "_detach": _typed("_detach", "true or false", bool),
     "_scopes": _scopes,
-    "_activity": _name("_activity"),
-    "_delegate": _name("_delegate"),
+    "_activity": _typed("_activity", "text", str, NoneType),
+    "_delegate": _typed("_delegate", "text", str, NoneType),
     VALUE: objection_to_value,
     SCHEMA: objection_to_schema,
     # The planner could not read the arguments that a model wrote, and put this text in their place.

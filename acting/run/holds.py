@@ -143,7 +143,7 @@ class Terms(Struct, Hold, eq=False):
         if approvals is None:
             return entry.is_let
         trust, taint, policy = step.scope.trust, approvals.taint, approvals.policy
-        may_be_less = taint.runs or taint.batches or entry.terms.brings_untrusted or "_trust" in step.call.meta
+        may_be_less = taint.of or entry.terms.brings_untrusted or "_trust" in step.call.meta
         # What an untrusted call writes concerns later cycles of its run, and parked calls, whose trust is their own.
         if may_be_less or (trust == "untrusted" and (step.scope.run_id is not None or approvals.known)):
             trust = judge_trust(self._runtime, step, trust)
