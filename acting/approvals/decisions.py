@@ -46,7 +46,6 @@ OUTCOMES: Final[dict[Decision, ApprovalStatus]] = {
     "replace": "approved",
     "deny": "denied",
 }
-_NEEDS: Final[dict[Decision, str]] = {"edit": "params", "replace": "call"}
 KEPT: Final = 1000  # settled approvals that stay readable
 _RUNS: Final = 10  # the limit of all questions is so many times the limit of one run
 
@@ -67,20 +66,6 @@ def standing(row: Approval) -> str:
     if row.status == "pending":
         return "expired"
     return f"{row.status}, decided by {row.decided_by}" if row.decided_by else row.status
-
-
-def check_shape(decision: str, params: Any, call: Any, grant_for: float | None) -> None:
-    """Check the fields of a decision. Raises: ValueError for a missing field, or one that does not belong to it."""
-    if decision not in OUTCOMES:
-        raise ValueError(f"the decision is {decision!r}, expected {', '.join(OUTCOMES)}")
-    for name, value in (("params", params), ("call", call)):
-        is_needed = _NEEDS.get(decision) == name
-        if is_needed and not isinstance(value, Mapping):
-            raise ValueError(f"{decision!r} needs {name}, an object, found {type(value).__name__}")
-        if not is_needed and value is not None:
-            raise ValueError(f"{name} does not go with {decision!r}")
-    if grant_for is not None and decision != "approve":
-        raise ValueError(f"a grant goes with 'approve', not with {decision!r}")
 
 
 def demand_pending(row: Approval, digest: str, now: datetime, over: str = "") -> None:

@@ -23,7 +23,6 @@ from acting.approvals.decisions import (
     Fingerprinter,
     Grants,
     asked_already,
-    check_shape,
     demand_pending,
     demand_room,
     moved,
@@ -37,7 +36,7 @@ from spar.events import ApprovalExpired, ApprovalResolved
 from spar.failpoints import crashpoint
 from spar.ports.kept_rows import InMemory, KeptRows, in_time
 from spar.protocols import Host, Records
-from spar.records.approvals import Approval, DecidedError, Decision, Grant
+from spar.records.approvals import Approval, DecidedError, Decision, Grant, check_decision
 from spar.types import Trust, replace
 
 _RETRY = 10.0  # seconds until an end of a question that the store did not take is written again
@@ -161,7 +160,7 @@ class ApprovalQueue:
 
         Raises: LookupError, DigestMismatchError, DecidedError, ValueError; TransientError when it cannot be kept now.
         """
-        check_shape(decision, params, call, grant_for)
+        check_decision(decision, params=params, call=call, grant_for=grant_for)
         row = await self.get(id)
         self._demand_pending(row, digest)
         changes: dict[str, Any] = {"decided_by": by, "reason": reason}

@@ -208,8 +208,11 @@ class Terms(Struct, Hold, eq=False):
         ruling = self._ruling(step, trust)
         if ruling.decision == "deny":
             return step.denied(ruling.why)
-        if step.question.approval_id:
-            refusal = await self._resume(step, step.question.approval_id)
+        if (approval_id := step.question.approval_id) and runtime.approvals is not None:
+            row = runtime.approvals.queue.known(approval_id)
+            if row is None:
+                return step.denied(f"its approval {approval_id!r} is gone")
+            refusal = await self._answered(step, row, is_resumed=True)
         else:
             spent = spent or self._spent(step)
             if self.is_stopped or not (spent or is_asked or ruling.decision != "auto"):
@@ -279,17 +282,21 @@ class Terms(Struct, Hold, eq=False):
         return None
 
     async def _ask_program(self, step: Step, why: str) -> CallResult | None:
-        runtime = self._runtime
+        """Ask the program's approver, for at most `approval_timeout` seconds, and do as it says."""
+        runtime, confirm, timeout = self._runtime, self._confirm, self._runtime.approval_timeout
         runtime.tell_of(ApprovalRequested, step)
+        verdict = Verdict.deny(f"tool {step.call.tool!r} needs approval and nobody is there to ask")
         try:
-            verdict = await self._verdict(step.shown())
-        except asyncio.CancelledError:
-            why = "the call is not to start any more"
-            runtime.tell_of(ApprovalResolved, step, decision="void", reason=why)
-            raise
-        if verdict is None:
+            if confirm is not None:
+                verdict = _verdict_in(await runtime.asking.make(_answer(runtime, confirm, step.shown()), timeout))
+        except PhaseTimeoutError:
             runtime.tell_of(ApprovalExpired, step)
-            return step.denied(f"nobody answered within {runtime.approval_timeout:g} s", "expired")
+            return step.denied(f"nobody answered within {timeout:g} s", "expired")
+        except asyncio.CancelledError:
+            runtime.tell_of(ApprovalResolved, step, decision="void", reason="the call is not to start any more")
+            raise
+        except BaseException as error:
+            verdict = Verdict.deny(f"the approver failed: {type(error).__name__}: {error}")
         runtime.tell_of(ApprovalResolved, step, decision=verdict.decision, reason=verdict.reason or why)
         if verdict.decision == "approve":
             return None
@@ -301,21 +308,6 @@ class Terms(Struct, Hold, eq=False):
             return step.failed(fault("bad_call", str(error), step.call.tool))
         assert new is not None
         return await self._swap(step, new, verdict.decision, "confirm", verdict.reason)
-
-    async def _verdict(self, call: Call) -> Verdict | None:
-        """Return the approver's answer; None when there was none within `approval_timeout` seconds."""
-        runtime, confirm = self._runtime, self._confirm
-        if confirm is None:
-            return Verdict.deny(f"tool {call.tool!r} needs approval and nobody is there to ask")
-        try:
-            answer = await runtime.asking.make(_answer(runtime, confirm, call), runtime.approval_timeout)
-        except PhaseTimeoutError:
-            return None
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            return Verdict.deny(f"the approver failed: {type(error).__name__}: {error}")
-        return _verdict_in(answer)
 
     async def _ask_people(self, step: Step, trust: Trust, why: str, since: datetime | None, *,
                           is_spent: bool) -> CallResult | None:  # fmt: skip
@@ -348,21 +340,11 @@ class Terms(Struct, Hold, eq=False):
             return step.denied(f"{why}, and {message}", "budget", "budget") if is_spent else step.denied(message)
         return await self._answered(step, row)
 
-    async def _resume(self, step: Step, approval_id: str) -> CallResult | None:
-        """Return the result of a call that an earlier cycle parked, if it may not run by the answer of people."""
-        assert self._runtime.approvals is not None
-        row = self._runtime.approvals.queue.known(approval_id)
-        if row is None:
-            return step.denied(f"its approval {approval_id!r} is gone")
-        if row.status == "used":
-            step.question = NO_QUESTION
-            return step.in_doubt(f"approval {row.id!r} was used before")
-        return await self._answered(step, row)
-
-    async def _answered(self, step: Step, row: Approval) -> CallResult | None:
+    async def _answered(self, step: Step, row: Approval, *, is_resumed: bool = False) -> CallResult | None:
         """Return the result of a call by the state of its approval; None if it may run.
 
-        The step keeps the approval's id while the call may still run by it.
+        The step keeps the approval's id while the call may still run by it. Args: is_resumed: whether an earlier cycle
+        parked it.
         """
         if row.status == "pending" and self._runtime.clock.now() < row.expires_at:
             return step.skipped(f"it waits for approval {row.id!r}", "parked")
@@ -378,6 +360,8 @@ class Terms(Struct, Hold, eq=False):
         if row.status in ("pending", "expired"):
             return step.denied(f"nobody answered approval {row.id!r} in time", "expired")
         if row.status == "used":
+            if is_resumed:
+                return step.in_doubt(f"approval {row.id!r} was used before")
             return step.denied(f"approval {row.id!r} let the same call run already, and is used once")
         by = f" by {row.decided_by}" if row.decided_by else ""
         return step.denied(row.reason or f"it was not approved{by}")

@@ -32,7 +32,16 @@ from spar.operations.operation import (
     operation,
     records_in,
 )
-from spar.records.approvals import Approval, ApprovalStatus, Approver, DecidedError, Decision, Grant
+from spar.records.approvals import (
+    GOES_WITH,
+    Approval,
+    ApprovalStatus,
+    Approver,
+    DecidedError,
+    Decision,
+    Grant,
+    check_decision,
+)  # fmt: skip
 from spar.records.journal import Answer, DeadLetter, Doubt, Item, named
 from spar.review.kinds import APPROVALS, CALLS_IN_DOUBT, DEAD_LETTERS, GRANTS, ReviewKind
 
@@ -50,13 +59,6 @@ def _log() -> Logger:
 
 LONGEST_REASON: Final = 2000
 LONGEST_NAME: Final = 200
-#: The decisions with which a field of a body is allowed; with others it is an error.
-GOES_WITH: Final[dict[str, tuple[str, ...]]] = {
-    "params": ("edit",),
-    "call": ("replace",),
-    "grant_for": ("approve",),
-    "grant_session": ("approve",),
-}
 #: States of an approval that ended without an answer: answered 410. A pending one is about to expire.
 GONE: Final[tuple[ApprovalStatus, ...]] = ("pending", "expired", "void")
 
@@ -138,12 +140,8 @@ class DecisionBody(RecordId, frozen=True, forbid_unknown_fields=True):
 
     def check(self) -> None:
         """Check the fields. Raises: ValueError for a field that the decision does not allow, or that is missing."""
-        for name, decisions in GOES_WITH.items():
-            if getattr(self, name) is not None and self.decision not in decisions:
-                raise ValueError(f"{name!r} goes with {decisions[0]!r} only, the decision is {self.decision!r}")
-        for name in ("params", "call"):
-            if self.decision in GOES_WITH[name] and getattr(self, name) is None:
-                raise ValueError(f"{self.decision!r} needs {name!r}: what is to run instead")
+        check_decision(self.decision, params=self.params, call=self.call, grant_for=self.grant_for,
+                       grant_session=self.grant_session)  # fmt: skip
         _check_length("reason", self.reason, LONGEST_REASON)
         if self.grant_session is not None and self.grant_for is None:
             raise ValueError("'grant_session' needs 'grant_for': for how many seconds")

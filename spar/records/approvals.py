@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, get_args
 
 from msgspec import Struct
 
@@ -31,6 +31,13 @@ TRANSITIONS: dict[ApprovalStatus, tuple[ApprovalStatus, ...]] = {
 }
 
 Decision = Literal["approve", "deny", "edit", "replace"]
+#: The only decision that a field of a decision goes with.
+GOES_WITH: Final[dict[str, Decision]] = {
+    "params": "edit",
+    "call": "replace",
+    "grant_for": "approve",
+    "grant_session": "approve",
+}
 
 
 class Approval(Struct, frozen=True):
@@ -85,6 +92,18 @@ class DigestMismatchError(SparError):
 
 class DecidedError(SparError):
     """Error of a decision that comes too late: the approval was decided, used, or has expired."""
+
+
+def check_decision(decision: str, **fields: Any) -> None:
+    """Check the fields of a decision. Raises: ValueError for one that is missing, or that does not go with it."""
+    if decision not in get_args(Decision):
+        raise ValueError(f"the decision is {decision!r}, expected {', '.join(get_args(Decision))}")
+    for name, value in fields.items():
+        only = GOES_WITH[name]
+        if value is not None and decision != only:
+            raise ValueError(f"{name!r} goes with {only!r} only, the decision is {decision!r}")
+        if decision == only and name in ("params", "call") and not isinstance(value, Mapping):
+            raise ValueError(f"{decision!r} needs {name!r}, an object: what is to run instead")
 
 
 class Approver(Protocol):

@@ -177,9 +177,9 @@ async def test_a_decision_names_what_it_is_about_and_brings_nothing_of_its_own(c
     desk = desk_of(made)
     with pytest.raises(DigestMismatchError):
         await desk.decide(mine.id, other.digest, "approve", by="eve")
-    with pytest.raises(ValueError, match="params does not go with 'approve'"):
+    with pytest.raises(ValueError, match="'params' goes with 'edit' only"):
         await desk.decide(mine.id, mine.digest, "approve", by="eve", params={"what": "evil"})
-    with pytest.raises(ValueError, match="call does not go with 'edit'"):
+    with pytest.raises(ValueError, match="'call' goes with 'replace' only"):
         await desk.decide(mine.id, mine.digest, "edit", by="eve", params={"what": 1}, call={"_tool": "plain"})
     await desk.decide(mine.id, mine.digest, "approve", by="alice")
     await desk.decide(other.id, other.digest, "deny", by="alice")
