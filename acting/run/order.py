@@ -52,8 +52,7 @@ class Order(Struct, Hold, eq=False):
     _nameless: list[tuple[int, Step]] = field(default_factory=list)  # calls whose names are not known yet
     _behind: list[tuple[int, Step]] = field(default_factory=list)  # calls that wait for nameless ones
     _are_behind: set[Step] = field(default_factory=set)
-    _next: list[tuple[int, int, Step]] = field(default_factory=list)  # a heap of the waiting calls
-    _count: int = 0  # the second item in that heap, so that two entries of one call can be compared
+    _next: list[tuple[int, Step]] = field(default_factory=list)  # a heap of the waiting calls
 
     def enter(self, step: Step) -> None:
         """Put an arrived call into its lines."""
@@ -70,8 +69,7 @@ class Order(Struct, Hold, eq=False):
         if self._is_first(step):
             return True
         self.waiting[step] = go
-        self._count += 1
-        heappush(self._next, (step.at, self._count, step))
+        heappush(self._next, (step.at, step))
         return False
 
     def begin(self, step: Step) -> None:
@@ -100,9 +98,8 @@ class Order(Struct, Hold, eq=False):
         Without this, a batch would never end if the order of its plan contradicts its references.
         `is_complete` says that no more calls arrive and none runs: then the calls before it can wait for nothing else.
         """
-        while self._next[0][2] not in self.waiting:
+        while (step := self._next[0][1]) not in self.waiting:
             heappop(self._next)
-        step = self._next[0][2]
         ahead = [first for name in step.lines or () if (first := self._first(name)) is not None and first is not step]
         if self._is_behind_nameless(step):
             ahead.append(self._nameless[0][1])
@@ -208,12 +205,12 @@ class Spending(Struct, Hold, eq=False):
 
         If not enough is left, publish that, and return the sentence about it; else "".
         """
-        if step.reservation is not None:
-            return ""
-        answer = self._demand(step)
-        if isinstance(answer, BudgetRefusal):
-            return answer.sentence
-        step.reservation = answer
+        if step.reservation is None:
+            is_effect, what = self._is_effect(step), step.entry.name
+            answer = self.budgets.demand(step.scope.work, is_effect=is_effect, what=what)
+            if isinstance(answer, BudgetRefusal):
+                return answer.sentence
+            step.reservation = answer
         return ""
 
     def take(self, step: Step, go: Go | None = None, /) -> bool:
@@ -233,20 +230,13 @@ class Spending(Struct, Hold, eq=False):
 
     def again(self, step: Step) -> bool:
         """Use the part of a further attempt, which starts now; return False when not enough is left."""
-        answer = self._demand(step)
-        if isinstance(answer, BudgetRefusal):
-            return False
-        self.budgets.use(answer)
-        return True
+        return not self.reserve(step) and self.take(step)
 
     def release(self, step: Step, /) -> None:
         """Release the reservation of a call that did not start."""
         reservation, step.reservation = step.reservation, None
         if reservation is not None:
             self.budgets.release(reservation)
-
-    def _demand(self, step: Step) -> Any:
-        return self.budgets.demand(step.scope.work, is_effect=self._is_effect(step), what=step.entry.name)
 
     def _is_effect(self, step: Step) -> bool:
         return self.budgets.limits_effects and step.effect != "read"
