@@ -40,51 +40,38 @@ if TYPE_CHECKING:
     from acting.tooling.bound_tool import BoundTool
 
 
-class _Row(Struct, eq=False):
-    """The open deadlines of one timeout by call, the next one first: when, and what to do then."""
-
-    clock: Clock
-    open: OrderedDict[Any, tuple[float, Callable[[], object]]] = field(default_factory=OrderedDict)
-    timer: Timer | None = None
-
-    def ring(self) -> None:
-        self.timer = None
-        now = self.clock.monotonic()
-        while self.open:
-            call, (at, due) = next(iter(self.open.items()))
-            if at > now:
-                self.timer = self.timer or self.clock.call_at(at, self.ring)  # `due` may have set it
-                return
-            del self.open[call]
-            due()
-
-
 class Deadlines(Struct, eq=False):
-    """The rows by timeout in seconds."""
+    """The open deadlines of each timeout in seconds by call, the next one first: when, and what to do then."""
 
     _clock: Clock
-    _rows: dict[float, _Row] = field(default_factory=dict)
+    _rows: dict[float, OrderedDict[Any, tuple[float, Callable[[], object]]]] = field(default_factory=dict)
+    _timers: dict[float, Timer] = field(default_factory=dict)
 
     def add(self, call: Any, timeout: float, at: float, due: Callable[[], object]) -> None:
         """Call `due` at `at` (monotonic seconds), `timeout` seconds after a call began, unless it is dropped before."""
-        row = self._rows.get(timeout)
-        if row is None:
-            if len(self._rows) >= 1000:
-                self._rows = {seconds: row for seconds, row in self._rows.items() if row.open}
-            row = self._rows[timeout] = _Row(self._clock)
-        row.open[call] = at, due
-        if row.timer is None:
-            row.timer = self._clock.call_at(at, row.ring)
+        self._rows.setdefault(timeout, OrderedDict())[call] = at, due
+        if timeout not in self._timers:
+            self._timers[timeout] = self._clock.call_at(at, partial(self._ring, timeout))
 
     def drop(self, call: Any, timeout: float) -> None:
         """Drop the deadline of a call that has ended."""
         row = self._rows.get(timeout)
-        if row is None or call not in row.open:
-            return
-        del row.open[call]
-        if not row.open and row.timer is not None:
-            row.timer.cancel()
-            row.timer = None
+        if row is not None and row.pop(call, None) and not row:
+            del self._rows[timeout]
+            if (timer := self._timers.pop(timeout, None)) is not None:
+                timer.cancel()
+
+    def _ring(self, timeout: float) -> None:
+        del self._timers[timeout]
+        now = self._clock.monotonic()
+        while row := self._rows.get(timeout):
+            call, (at, due) = next(iter(row.items()))
+            if at > now:
+                if timeout not in self._timers:  # `due` may have set it
+                    self._timers[timeout] = self._clock.call_at(at, partial(self._ring, timeout))
+                return
+            self.drop(call, timeout)
+            due()
 
 
 MOST_BYTES: Final = 64 << 20  # of all sessions together; four of the largest results
