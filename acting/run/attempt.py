@@ -136,24 +136,20 @@ class Detach(Struct, Hold, eq=False):
 
     def take(self, step: Step, go: Go, /) -> CallResult:
         """Start the call and return its result "detached"; a failed result when too many of them run already."""
-        runtime, writer, tool = self._runtime, self._writer, step.call.tool
+        runtime, tool = self._runtime, step.call.tool
         if len(runtime.detached) >= runtime.limits.max_detached:
             count, most = len(runtime.detached), runtime.limits.max_detached
             message = f"{count} detached calls are still running: {most} are allowed"
             return step.failed(fault("resources", message, tool))
         step.select_messages(self._board)
-        if runtime.spending is not None:
-            runtime.spending.take(step)
-        is_to_be_safe = writer is not None and writer.start(step)
-        if writer is not None:
-            writer.detached(step)
+        if self._writer is not None:
+            self._writer.detached(step)
         # Those before it are released with the end of the call for its batch.
-        holds = step.holds[step.passed + 1 :]
-        runtime.detach(self._run(step, holds, is_to_be_safe=is_to_be_safe), f"detached {tool}")
+        runtime.detach(self._run(step, step.holds[step.passed + 1 :]), f"detached {tool}")
         return CallResult(step.call, "ok", "detached", attempts=1, started_at=runtime.clock.now())
 
-    async def _run(self, step: Step, holds: tuple[Hold, ...], *, is_to_be_safe: bool) -> None:
-        """Carry out a detached call, once its start is on disk where that is needed."""
+    async def _run(self, step: Step, holds: tuple[Hold, ...]) -> None:
+        """Carry out a detached call."""
         ended, clock = None, self._runtime.clock
         step.holds, step.passed = holds, 0
         try:
@@ -161,12 +157,9 @@ class Detach(Struct, Hold, eq=False):
                 if (ended := await acquire(step.holds[step.passed], step)) is not None:
                     return
                 step.passed += 1
-            if is_to_be_safe and self._writer is not None and (why := await self._writer.safe()):
-                ended = step.make_result("failed", clock, why=fault("io", why, step.call.tool))
-            else:
-                ended = self._begin(step)
-                if goes_on(step, ended):
-                    ended = await finish(self._runtime, step, ended, self._begin, self._leave)
+            ended = self._begin(step)
+            if goes_on(step, ended):
+                ended = await finish(self._runtime, step, ended, self._begin, self._leave)
         except asyncio.CancelledError:
             ended = step.cut(clock)
             raise

@@ -92,27 +92,26 @@ class Terms(Struct, Hold, eq=False):
         runtime, entry = self._runtime, step.entry
         if not entry.is_free or runtime.is_sequential:
             yield self._order
-        redeem = None
+        uses: list[Hold] = []
         if step.question.approval_id and runtime.approvals is not None:
-            redeem = Redeem(runtime.approvals, self._spawn)
+            uses.append(Redeem(runtime.approvals, self._spawn))
+        if runtime.spending is not None and runtime.spending.budgets.limits_calls:
+            uses.append(runtime.spending)
+        if self._writer is not None:
+            uses.append(self._writer)
         is_detached = step.call.meta.get("_detach", entry.terms.detach)
         if is_detached:
-            if redeem is not None:
-                yield redeem
-            yield Detach(runtime, self._board, self._writer, self._begin)
+            yield from (*uses, Detach(runtime, self._board, self._writer, self._begin))
         if entry.slots.limit:
             yield entry.slots
         if entry.has_resources:
             yield Resources(runtime.resource, self._scope.session)
         if entry.terms.rate:
             yield runtime.rate_of(entry)
-        spending = runtime.spending if runtime.spending is not None and runtime.spending.budgets.limits_calls else None
-        uses = [hold for hold in (redeem, spending, self._writer) if hold is not None]
         if (uses or runtime.approvals is not None) and not is_detached:
             # No more calls than may run at once use their approval or budget, or are written to the disk as started.
             self._parallel = self._parallel or Slots(runtime.limits.max_parallel)
-            yield self._parallel
-            yield from uses
+            yield from (self._parallel, *uses)
 
     def free_slots(self, step: Step) -> None:
         """Give back the slots of a call whose tool has ended: others may use them while hooks look at its result."""
