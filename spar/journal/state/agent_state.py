@@ -82,7 +82,7 @@ class AgentState:
         refusal = (
             f"the memory of agent {self._core.name!r} is not open: nothing can be kept" if self.has_journal else ""
         )
-        first: JournalInMemory = self.__dict__.setdefault("in_memory", JournalInMemory(self._core.clock, refusal))
+        first: JournalInMemory = self.__dict__.setdefault("in_memory", JournalInMemory(refusal))
         return first  # of those that several threads have made
 
     def rows_of(self, name: str) -> OwnRows | None:
@@ -122,9 +122,8 @@ class AgentState:
     def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, what: Consequence) -> None:
         """Drop the perceptions that an ended cycle dealt with, and learn from it."""
         if done := tuple([item for item in cycle.items if run is None or item != run.id]):
-            fact = CycleWritten(session=cycle.session, cycle=cycle.id, closing=Closing(cycle.outcome, done=done))
-            self.in_memory.append(fact)
-            self._core.ledger.add(fact)
+            closing = Closing(cycle.outcome, done=done)
+            self._core.ledger.add(CycleWritten(session=cycle.session, cycle=cycle.id, closing=closing))
         if not (cycle.outcome == "idle" or cycle.is_refused):
             self.remember(cycle, duration)
 

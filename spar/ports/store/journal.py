@@ -30,8 +30,16 @@ class InHand(Protocol):
         from then on its own work is recorded."""
 
 
-class WorkViews(Protocol):
-    """Open work of the journal, kept from its facts; a view contains all that was written before it is read.
+class RunViews(Protocol):
+    """View of runs, which every journal has."""
+
+    async def run(self, agent: str, run_id: str) -> tuple[Item | None, Mapping[str, Any] | None]:
+        """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
+        ...
+
+
+class Views(RunViews, Protocol):
+    """All rows of the journal of a store, kept from its facts; a view contains all that was written before it is read.
 
     Rows are returned in the order of their times, the oldest first, except where a method says another order. One that
     cannot be read is reported as a fault and left out.
@@ -39,10 +47,6 @@ class WorkViews(Protocol):
 
     async def items(self, agent: str) -> Sequence[Item]:
         """Return the waiting work."""
-        ...
-
-    async def run(self, agent: str, run_id: str) -> tuple[Item | None, Mapping[str, Any] | None]:
-        """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
         ...
 
     async def dead_letters(self, agent: str) -> Sequence[DeadLetter]:
@@ -59,10 +63,6 @@ class WorkViews(Protocol):
     async def doubts(self, agent: str, *, is_open: bool = True) -> Sequence[Doubt]:
         """Return the calls in doubt, with `is_open=False` also the answered ones."""
         ...
-
-
-class Views(WorkViews, Protocol):
-    """All rows of the journal of a store."""
 
     async def recent_ids(self, agent: str, number: int) -> Sequence[str]:
         """Return the ids of the items accepted last, whatever happened to them; the newest first."""
@@ -93,7 +93,7 @@ class WorkJournal(Protocol):
     """Journal of the work of an agent: that of a store, or the one in memory."""
 
     @property
-    def views(self) -> WorkViews: ...
+    def views(self) -> RunViews: ...
 
     def append(self, fact: Fact, agent: str = "") -> None:
         """Record a fact of an agent, without waiting for the disk. A kind that no later process needs is not kept.

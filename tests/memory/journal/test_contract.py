@@ -1,6 +1,7 @@
-"""The contract of a journal, which each of them passes: that of a file, of a server, and the one in memory.
+"""The contract of a journal, as far as it is about open work: that of a file and that of a server.
 
-What outlives open work only stores have: rows, counts, budgets and answers; `spar.testing.check_journal` checks them.
+`spar.testing.check_journal` checks rows, counts, budgets and answers. An agent without a journal has its open work in
+the states of its sessions alone.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ import pytest
 from memory import Memory
 from memory.postgres.store import PostgresMemory
 from spar import facts
-from spar.clock import SystemClock
 from spar.decisions.resume import completed
 from spar.errors import ConflictError, NotReadyError
 from spar.facts import Fact
 from spar.journal.in_memory import JournalInMemory
-from spar.ports.store.journal import WorkJournal
+from spar.ports.store import Journal
 from spar.records.journal import Closing, Doubt, Item, Unfinished
 from spar.state.apply import SessionState, fold
 from spar.types import Action, Call, CallResult, CycleRecord, Perception, replace
@@ -34,12 +34,9 @@ HISTORIES = 8
 COMMITTED = (facts.WorkAccepted, facts.LetterAnswered, facts.DoubtAnswered)
 
 
-@pytest.fixture(params=["file", "server", "memory"])
-async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[WorkJournal]:
+@pytest.fixture(params=["file", "server"])
+async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
     """A new journal of each kind."""
-    if request.param == "memory":
-        yield JournalInMemory(SystemClock())
-        return
     in_file = request.param == "file"
     url = f"sqlite:///{tmp_path}/memory.db" if in_file else request.getfixturevalue("url")
     async with Memory.open(url, ballast=0) if in_file else PostgresMemory(url) as memory:
@@ -50,19 +47,19 @@ def item(id: str, at: int = 0, **fields: Any) -> Item:
     return Item(id, Perception(id, id=f"p-{id}"), at=START + timedelta(seconds=at), **fields)
 
 
-def tell(journal: WorkJournal, kind: type[Fact], **fields: Any) -> None:
+def tell(journal: Journal, kind: type[Fact], **fields: Any) -> None:
     journal.append(kind(session="main", **fields), AGENT)
 
 
-async def accept(journal: WorkJournal, *items: Item) -> list[Item | None]:
+async def accept(journal: Journal, *items: Item) -> list[Item | None]:
     return [await journal.commit(facts.WorkAccepted(session=one.session, item=one), AGENT) for one in items]
 
 
-async def ids(journal: WorkJournal) -> list[str]:
+async def ids(journal: Journal) -> list[str]:
     return [one.id for one in await journal.views.items(AGENT)]
 
 
-async def test_accepted_work_is_there_once_in_the_order_of_its_times(journal: WorkJournal) -> None:
+async def test_accepted_work_is_there_once_in_the_order_of_its_times(journal: Journal) -> None:
     first, second, ended = item("b", 1, key="k", kind="run"), item("a", 2), item("c", 3, key="l", kind="run")
     assert await accept(journal, first, second, ended) == [None] * 3
     tell(journal, facts.RunAnswered, run="c", answer={"run_id": "c", "status": "ok"})
@@ -74,7 +71,7 @@ async def test_accepted_work_is_there_once_in_the_order_of_its_times(journal: Wo
     assert await journal.views.items(AGENT) == [first, second]
 
 
-async def test_a_cycle_is_open_from_its_beginning_until_it_is_written(journal: WorkJournal) -> None:
+async def test_a_cycle_is_open_from_its_beginning_until_it_is_written(journal: Journal) -> None:
     calls = tuple(Call("look", id=id) for id in ("ended", "begun", "waits", "put off"))
     await accept(journal, item("done"), item("left", 1), item("run", 2, kind="run"))
     tell(
@@ -105,7 +102,7 @@ async def test_a_cycle_is_open_from_its_beginning_until_it_is_written(journal: W
     assert journal.open_cycles == 0
 
 
-async def test_a_reset_leaves_the_cycle_that_it_cuts_off_as_the_next_process_shall_see_it(journal: WorkJournal) -> None:
+async def test_a_reset_leaves_the_cycle_that_it_cuts_off_as_the_next_process_shall_see_it(journal: Journal) -> None:
     tell(journal, facts.CycleOpened, cycle="1", run="run", perceptions=(Perception("p"), Perception("q", id="q")))
     cut = Unfinished("1", "main", (Perception("q", id="q"),))
     reset = facts.Reset("reset", "main", 1, START)
@@ -114,7 +111,7 @@ async def test_a_reset_leaves_the_cycle_that_it_cuts_off_as_the_next_process_sha
     assert ([one.id for one in left.perceptions], left.run_id) == (["q"], None)
 
 
-async def test_work_put_aside_waits_for_one_decision(journal: WorkJournal) -> None:
+async def test_work_put_aside_waits_for_one_decision(journal: Journal) -> None:
     for number, id in enumerate(("tried", "dropped", "left")):
         tell(journal, facts.PutAside, item=item(id, number, attempts=3), reason=f"why {id}")
     letters = {letter.id: letter for letter in await journal.views.dead_letters(AGENT)}
@@ -131,7 +128,7 @@ async def test_work_put_aside_waits_for_one_decision(journal: WorkJournal) -> No
     assert [(one.id, one.attempts) for one in await journal.views.items(AGENT)] == [("tried", 0)]
 
 
-async def test_a_call_in_doubt_is_answered_once_and_a_refused_answer_leaves_nothing(journal: WorkJournal) -> None:
+async def test_a_call_in_doubt_is_answered_once_and_a_refused_answer_leaves_nothing(journal: Journal) -> None:
     tell(journal, facts.CycleOpened, cycle="1")
     tell(journal, facts.CycleWritten, cycle="1", closing=Closing("acted", CycleRecord("1", AGENT, "main", START, 1.0,
                                                                                       "acted")))  # fmt: skip
@@ -160,7 +157,7 @@ async def test_a_call_in_doubt_is_answered_once_and_a_refused_answer_leaves_noth
 class World:
     """States of the sessions of an agent, and the journal that is told their facts."""
 
-    journal: WorkJournal
+    journal: Journal
     states: dict[str, SessionState] = field(default_factory=dict)
 
     async def tell(self, group: list[Fact]) -> None:
@@ -200,7 +197,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
-async def test_what_a_journal_has_of_a_drawn_history_adds_up_to_the_states(journal: WorkJournal, seed: int) -> None:
+async def test_what_a_journal_has_of_a_drawn_history_adds_up_to_the_states(journal: Journal, seed: int) -> None:
     world, draw = World(journal), random.Random(seed)
     groups = drawn(seed)
     for number, group in enumerate(groups, 1):
@@ -209,8 +206,19 @@ async def test_what_a_journal_has_of_a_drawn_history_adds_up_to_the_states(journ
             await world.check()
 
 
+async def test_the_journal_in_memory_recognizes_work_that_comes_again_by_its_id_and_key() -> None:
+    journal = JournalInMemory()
+    run, pushed = item("b", 1, key="k", kind="run"), item("a", 2)
+    journal.append(facts.WorkChanged(session="main", item=pushed))
+    given = (run, item("b"), item("x", key="k"), item("a"), item("y"))
+    earlier = [await journal.commit(facts.WorkAccepted(session=one.session, item=one), AGENT) for one in given]
+    assert [None if one is None else (one.id, one.kind, one.at) for one in earlier] == [
+        None, ("b", "run", run.at), ("b", "run", run.at), ("a", "perception", pushed.at), None
+    ]  # fmt: skip
+
+
 async def test_the_journal_in_the_place_of_a_memory_that_is_not_open_promises_nothing() -> None:
-    journal = JournalInMemory(SystemClock(), "the memory is not open")
+    journal = JournalInMemory("the memory is not open")
     with pytest.raises(NotReadyError, match="not open"):
         await journal.safe()
     with pytest.raises(NotReadyError, match="not open"):
