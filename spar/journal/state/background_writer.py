@@ -19,6 +19,7 @@ from spar.bus.bus import Events
 from spar.clock import Clock
 from spar.errors import PermanentError, SparError
 from spar.events import ErrorOccurred, ExperienceStored
+from spar.loop.core import Wake
 from spar.observe.logs import get_logger
 from spar.ports.any_part import has
 from spar.ports.store import DurableStore
@@ -34,29 +35,16 @@ STORE_WITHIN = 60.0
 
 
 class _Method:
-    """Method of the store with its queue, the number of its failures in a row, and the time of its next attempt."""
+    """Method of the store with its queue of items, each with its number in the order of all; the attempts at the first
+    of them, its failures in a row, and the time of its next attempt."""
 
-    __slots__ = ("call", "failures", "queue", "rests_until")
+    __slots__ = ("attempts", "call", "failures", "queue", "rests_until")
 
     def __init__(self, call: Callable[[Any], Any]) -> None:
         self.call = call
-        self.queue: deque[_QueuedItem] = deque()
-        self.failures = 0
+        self.queue = deque[tuple[int, Experience | CycleRecord]]()
+        self.attempts = self.failures = 0
         self.rests_until = -math.inf
-
-    @property
-    def is_broken(self) -> bool:
-        """Return whether it has failed so often that the cause is the store and not one item."""
-        return self.failures >= ATTEMPTS
-
-
-class _QueuedItem:
-    """Queued item with its number in the order of all items, and the number of its attempts."""
-
-    __slots__ = ("attempts", "item", "number")
-
-    def __init__(self, item: Experience | CycleRecord, number: int) -> None:
-        self.item, self.number, self.attempts = item, number, 0
 
 
 class BackgroundWriter:
@@ -75,7 +63,7 @@ class BackgroundWriter:
         self._is_flushing = False
         self._task: asyncio.Task[None] | None = None
         self._backoff = Backoff(0.05, 2.0)
-        self._changed = asyncio.Event()
+        self._wake = Wake(clock)
         self._threads = Threads("store", clock, limit=1)
         self.stored = self.lost = 0
 
@@ -97,8 +85,8 @@ class BackgroundWriter:
             self._drop(item, OverflowError(f"{QUEUE_LIMIT} items already wait for the store"))
             return
         self._number += 1
-        method.queue.append(_QueuedItem(item, self._number))
-        self._changed.set()
+        method.queue.append((self._number, item))
+        self._wake.set()
         self._writer()
 
     async def flush(self, timeout: float | None = None) -> bool:
@@ -108,7 +96,7 @@ class BackgroundWriter:
         time stay queued. Raises: errors of the store's `flush`.
         """
         self._is_flushing = True
-        self._changed.set()
+        self._wake.set()
         try:
             async with asyncio.timeout(timeout):
                 if self.waiting:
@@ -124,7 +112,7 @@ class BackgroundWriter:
     def _writer(self) -> asyncio.Task[None]:
         """Return the writing task; start it if it has ended or its event loop is closed."""
         if self._task is None or self._task.done() or self._task.get_loop().is_closed():
-            self._changed = asyncio.Event()
+            self._wake = Wake(self._clock)
             self._task = asyncio.get_running_loop().create_task(self._write(), name="background writer")
         return self._task
 
@@ -132,47 +120,37 @@ class BackgroundWriter:
         while waiting := [method for method in self._methods if method.queue]:
             now = self._clock.monotonic()
             ready = [
-                method for method in waiting if method.rests_until <= now or (self._is_flushing and method.is_broken)
-            ]
+                method for method in waiting
+                if method.rests_until <= now or (self._is_flushing and method.failures >= ATTEMPTS)
+            ]  # fmt: skip
             if ready:
-                await self._try(min(ready, key=lambda method: method.queue[0].number))
+                await self._try(min(ready, key=lambda method: method.queue[0][0]))
             else:
-                await self._wait(min(method.rests_until for method in waiting) - now)
-
-    async def _wait(self, seconds: float) -> None:
-        """Wait until the next attempt of a method is due, a new item comes, or a flush begins."""
-        self._changed.clear()
-        pause = asyncio.ensure_future(self._clock.sleep(seconds))
-        change = asyncio.ensure_future(self._changed.wait())
-        try:
-            await asyncio.wait([pause, change], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            pause.cancel()
-            change.cancel()
+                await self._wake.sleep(min(method.rests_until for method in waiting) - now)
 
     async def _try(self, method: _Method) -> None:
         """Try once to store the oldest item of this method."""
-        first = method.queue[0]
+        item, queue = method.queue[0][1], method.queue
         try:
-            await self._store_item(method.call, first.item)
+            await self._store_item(method.call, item)
         except Exception as error:
-            first.attempts += 1
+            method.attempts += 1
             is_lasting = isinstance(error, PermanentError)
-            if self._is_flushing and method.is_broken and not is_lasting:
-                while method.queue:  # the last attempt failed: the other items would fail, too
-                    self._drop(method.queue.popleft().item, error)
-            elif is_lasting or first.attempts >= ATTEMPTS:
-                method.queue.popleft()
-                self._drop(first.item, error)
+            dropped = int(is_lasting or method.attempts >= ATTEMPTS)
             if not is_lasting:
+                if self._is_flushing and method.failures >= ATTEMPTS:
+                    dropped = len(queue)  # the last attempt failed: the other items would fail, too
                 method.failures += 1
                 method.rests_until = self._clock.monotonic() + self._backoff.delay(method.failures)
+            for _ in range(dropped):
+                method.attempts = 0
+                self._drop(queue.popleft()[1], error)
         else:
-            method.queue.popleft()
-            method.failures, method.rests_until = 0, -math.inf
+            queue.popleft()
+            method.attempts, method.failures, method.rests_until = 0, 0, -math.inf
             self.stored += 1
-            if isinstance(first.item, Experience) and self._events.wanted[ExperienceStored]:
-                self._events.publish(ExperienceStored(experience=first.item))
+            if isinstance(item, Experience) and self._events.wanted[ExperienceStored]:
+                self._events.publish(ExperienceStored(experience=item))
 
     async def _store_item(self, call: Callable[[Any], Any], item: Experience | CycleRecord) -> None:
         """Store one item. Raises: errors of the store, or TimeoutError; a CancelledError of the store becomes a
