@@ -55,7 +55,7 @@ class ClusterNodes:
         self.place = ""
         self._resources = NodeResources(self.ownership, self.thread)
         self._report, self._listeners = report, list[NodeListener]()
-        self._file: DatabaseSession | None = None
+        self._file: DatabaseSession  # once there is a journal
         self._journal: NodeJournal | None = None
         self._beating: asyncio.TimerHandle | None = None
         self._leaving: asyncio.Task[None] | None = None
@@ -252,9 +252,8 @@ class ClusterNodes:
 
     async def work_for(self, agent: str) -> None:
         """Note for which agent this node works. Raises: ConfigError while nodes work for another one; SparError."""
-        assert self._file is not None
         self.thread.agent = agent
-        other = await self._file.commit(lambda connection: rows.work_for(connection, self.ownership.token, agent))  # type: ignore[arg-type]
+        other = await self._file.commit(partial(rows.work_for, token=self.ownership.token, agent=agent))
         if other is not None:
             raise ConfigError(
                 f"the node {other[0]} works for the agent {other[1]!r} on this database: give the agent {agent!r} a "
@@ -301,7 +300,6 @@ class ClusterNodes:
 
     async def ask(self, agent: str, session: str, kind: str, body: str) -> str:
         """Send a request to the owner of a session, and return its answer. Raises: SparError."""
-        assert self._file is not None
         seq = await self._post(NodeRequest(partition_of(agent, session), agent, kind, body), self.ownership.token)
         text, has_news = "", self._asked.setdefault(seq, asyncio.Event())
         try:
@@ -311,7 +309,7 @@ class ClusterNodes:
                         async with asyncio.timeout(_LOOK_EVERY):
                             await has_news.wait()
                     has_news.clear()
-                    answer = await self._file.read(partial(_answer_of, seq))
+                    answer = await self._file.read(partial(rows.answer_of, seq=seq))
                     if answer is None:
                         raise TransientError(f"{kind} of session {session!r:.300}: this node lost its lease while it "
                                              "waited for the owner; look whether that was done")  # fmt: skip
@@ -325,31 +323,26 @@ class ClusterNodes:
         return text
 
     async def _post(self, request: NodeRequest, asker: str | None) -> int:
-        assert self._file is not None
-        seq: int = await self._file.commit(partial(_post, request, asker), len(request.body))
+        seq: int = await self._file.commit(partial(rows.post, request=request, asker=asker), len(request.body))
         self.thread.wake_owner(request.partition)
         return seq
 
     async def items(self, agent: str, ids: Collection[str]) -> list[Item]:
         """Return those of some items that wait in sessions of this node, the oldest first."""
-        assert self._file is not None
-        items = await self._file.read(partial(_items, agent, sorted(ids)))
+        items = await self._file.read(partial(rows.items, agent=agent, ids=sorted(ids)))
         return [item for item in items if self.owns(agent, item.session)]
 
     async def session_of(self, agent: str, id: str) -> str | None:
         """Return the session of a piece of accepted work or of a recorded cycle; None for another id."""
-        assert self._file is not None
-        return await self._file.read(partial(_session_of, agent, id))
+        return await self._file.read(partial(rows.session_of, agent=agent, id=id))
 
     async def acquire(self, agent: str, resource: str) -> HeldResource:
         """Return a resource when this node alone has it. Raises: SparError."""
-        assert self._file is not None
         return await self._resources.acquire(self._file, agent, resource)
 
     async def resources(self, agent: str) -> list[str]:
         """Return the resources that live nodes have or wait for. Raises: SparError."""
-        assert self._file is not None
-        return await self._file.read(partial(_resources, agent))
+        return await self._file.read(partial(rows.resources, agent=agent))
 
     def done(self, requests: Sequence[NodeRequest]) -> None:
         """Delete requests that were dealt with."""
@@ -361,13 +354,11 @@ class ClusterNodes:
 
     async def rows(self) -> list[NodeRow]:
         """Return all nodes, by name."""
-        assert self._file is not None
-        return await self._file.read(_nodes)
+        return await self._file.read(rows.nodes)
 
     async def drain(self, token: str, *, is_draining: bool = True) -> None:
         """Let a node hand over all that it owns, or let it take again. Raises: LookupError."""
-        assert self._file is not None
-        if not await self._file.commit(partial(_drain, token, is_draining)):
+        if not await self._file.commit(partial(rows.drain, token=token, is_draining=is_draining)):
             raise LookupError(f"no node {token!r}; the tokens are shown by: spar nodes list")
 
     def snapshot(self) -> dict[str, Any]:
@@ -381,31 +372,3 @@ class ClusterNodes:
             "format": own.format,
             "last_error": self.thread.last_error,
         }
-
-
-def _post(request: NodeRequest, asker: str | None, connection: Any) -> int:
-    return rows.post(connection, request, asker)
-
-
-def _answer_of(seq: int, connection: Any) -> str | None:
-    return rows.answer_of(connection, seq)
-
-
-def _resources(agent: str, connection: Any) -> list[str]:
-    return rows.resources(connection, agent)
-
-
-def _nodes(connection: Any) -> list[NodeRow]:
-    return rows.nodes(connection)
-
-
-def _items(agent: str, ids: Collection[str], connection: Any) -> list[Item]:
-    return rows.items(connection, agent, ids)
-
-
-def _session_of(agent: str, id: str, connection: Any) -> str | None:
-    return rows.session_of(connection, agent, id)
-
-
-def _drain(token: str, is_draining: bool, connection: Any) -> bool:
-    return rows.drain(connection, token, is_draining=is_draining)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.lease import LeaseThread
@@ -46,7 +46,7 @@ class NodeResources:
     async def acquire(self, file: DatabaseSession, agent: str, name: str) -> HeldResource:
         """Return a resource when this node has it. Raises: SparError."""
         token = self._ownership.token
-        seq, is_first = await file.commit(partial(_ask, token, agent, name))
+        seq, is_first = await file.commit(partial(rows.ask_for, token=token, agent=agent, name=name))
         if token != self._ownership.token or not self._ownership.is_valid:
             raise self._ownership.error()
         if not is_first:
@@ -73,7 +73,3 @@ class NodeResources:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(self._ownership.error())
-
-
-def _ask(token: str, agent: str, name: str, connection: Any) -> tuple[int, bool]:
-    return rows.ask_for(connection, token, agent, name)

@@ -23,6 +23,7 @@ from spar.ports.store.nodes import NodeRequest, NodeRow
 from spar.records.journal import Item
 
 if TYPE_CHECKING:
+    from memory.engine.connection import Connection
     from memory.postgres.connection import PostgresConnection, PostgresRows
 
 _NOW: Final = "extract(epoch FROM clock_timestamp())::float8"
@@ -214,7 +215,7 @@ def join(connection: PostgresConnection, token: str, name: str, version: str, ag
     return format
 
 
-def work_for(connection: PostgresConnection, token: str, agent: str) -> tuple[str, str] | None:
+def work_for(connection: Connection, token: str, agent: str) -> tuple[str, str] | None:
     """Note for which agent a node works. Return a live one that works for another one, and for which."""
     other = connection.execute(
         f"SELECT name, agent FROM node WHERE agent NOT IN ('', ?) AND token IN ({_LIVE}) LIMIT 1", (agent,)
@@ -278,7 +279,7 @@ def leave(connection: PostgresConnection, token: str) -> None:
     connection.execute("DELETE FROM node WHERE token = ?", (token,))
 
 
-def post(connection: PostgresConnection, request: NodeRequest, asker: str | None = None) -> int:
+def post(connection: Connection, request: NodeRequest, asker: str | None = None) -> int:
     """Add a request for the owner of a partition. Return its number. Args: asker: the node that waits for an answer."""
     sql = "INSERT INTO inbox (partition, agent, kind, body, asker) VALUES (?, ?, ?, ?, ?) RETURNING seq"
     return int(connection.execute(sql, (request.partition, request.agent, request.kind, request.body, asker)).get)
@@ -292,7 +293,7 @@ def answer(connection: PostgresConnection, seq: int, text: str) -> str | None:
     return asker
 
 
-def answer_of(connection: PostgresConnection, seq: int) -> str | None:
+def answer_of(connection: Connection, seq: int) -> str | None:
     """Return the answer to a request: "" while there is none, None when the request is gone."""
     row = connection.execute("SELECT coalesce(answer, '') FROM inbox WHERE seq = ?", (seq,)).fetchone()
     return None if row is None else str(row[0])
@@ -304,7 +305,7 @@ def ask_no_more(connection: PostgresConnection, seq: int) -> None:
     connection.execute("UPDATE inbox SET asker = NULL WHERE seq = ?", (seq,))
 
 
-def items(connection: PostgresConnection, agent: str, ids: Iterable[str]) -> list[Item]:
+def items(connection: Connection, agent: str, ids: Iterable[str]) -> list[Item]:
     """Return those of some items that wait, the oldest first; a look at all work reports those that are damaged."""
     sql = "SELECT body FROM item WHERE agent = ? AND state = 'waiting' AND id = ANY(?) ORDER BY at, id"
     readable = []
@@ -314,7 +315,7 @@ def items(connection: PostgresConnection, agent: str, ids: Iterable[str]) -> lis
     return readable
 
 
-def session_of(connection: PostgresConnection, agent: str, id: str) -> str | None:
+def session_of(connection: Connection, agent: str, id: str) -> str | None:
     """Return the session of a piece of accepted work or of a recorded cycle; None for another id."""
     sql = "SELECT session FROM item WHERE agent = ?1 AND id = ?2 UNION ALL SELECT session FROM cycle WHERE id = ?2"
     row = connection.execute(sql, (safe(agent), safe(id))).fetchone()
@@ -340,7 +341,7 @@ def drop_requests(connection: PostgresConnection, seqs: Iterable[int]) -> None:
     connection.execute("DELETE FROM inbox WHERE seq = ANY(?)", (sorted(seqs),))
 
 
-def ask_for(connection: PostgresConnection, token: str, agent: str, name: str) -> tuple[int, bool]:
+def ask_for(connection: Connection, token: str, agent: str, name: str) -> tuple[int, bool]:
     """Ask for a resource, in a transaction of a node. Return the number of the row, and whether the node has it."""
     bindings = safe(agent), safe(name), token
     sql = "INSERT INTO resource (agent, name, token) VALUES (?, ?, ?) RETURNING seq"
@@ -348,12 +349,12 @@ def ask_for(connection: PostgresConnection, token: str, agent: str, name: str) -
     return seq, seq in firsts(connection, token)
 
 
-def firsts(connection: PostgresConnection, token: str) -> list[int]:
+def firsts(connection: Connection, token: str) -> list[int]:
     """Return the numbers of the rows of a node that are the first ones of their resources."""
     return [int(row[0]) for row in connection.execute(_FIRSTS, (token,))]
 
 
-def resources(connection: PostgresConnection, agent: str) -> list[str]:
+def resources(connection: Connection, agent: str) -> list[str]:
     """Return the names of the resources that live nodes have or wait for."""
     sql = f"SELECT DISTINCT name FROM resource WHERE agent = ? AND token IN ({_LIVE})"
     return [str(row[0]) for row in connection.execute(sql, (safe(agent),))]
@@ -367,7 +368,7 @@ def release_resource(connection: PostgresConnection, seq: int) -> str | None:
     return None if waiting is None else str(waiting)
 
 
-def nodes(connection: PostgresConnection) -> list[NodeRow]:
+def nodes(connection: Connection) -> list[NodeRow]:
     """Return all nodes."""
     return [
         NodeRow(token, name, version, since, max(0.0, left), bool(drains), left > 0 and is_there, partitions, *formats)
@@ -375,7 +376,7 @@ def nodes(connection: PostgresConnection) -> list[NodeRow]:
     ]
 
 
-def drain(connection: PostgresConnection, token: str, *, is_draining: bool) -> bool:
+def drain(connection: Connection, token: str, *, is_draining: bool) -> bool:
     """Let a node own nothing any more, or let it own again. Return whether there is such a node."""
     connection.execute("UPDATE node SET is_draining = ? WHERE token = ?", (is_draining, token))
     return connection.changes() == 1
