@@ -20,7 +20,6 @@ from msgspec import Struct, field
 
 from spar.data.reply import End
 from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
-from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.session import Reset, SessionUse
 from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, Credit, Feedback, Perception, utcnow
@@ -75,24 +74,15 @@ class PerceptionAccepted(LocalFact, frozen=True, kw_only=True):
 
 
 class MessageAccepted(LocalFact, frozen=True, kw_only=True):
-    """A message became a run. `options` are those of its sender, `defaults` those of its session. `verifies` says
-    whether an answer about failed calls is asked for once more.
+    """A message became a run: its `item`, which has what an earlier process knew of the run.
 
-    The other fields are set for a run that an earlier process worked on: the number of its cycles so far, the answer
-    that it gave together with failed calls, the amounts that it used, the seconds that it waited for its provider, and
-    the number of failed plans in a row.
+    `verifies` says whether an answer about failed calls is asked for once more, `results` is the number of its cycles
+    in an earlier process.
     """
 
-    run: str
-    perception: Perception
-    options: RunOptions = NO_OPTIONS
-    defaults: RunOptions = NO_OPTIONS
+    item: Item
     verifies: bool = True
     results: int = 0
-    output: Any = None
-    used: Mapping[str, int] = {}
-    waited: float = 0.0
-    failures: int = 0
 
 
 class MessagePlaced(LocalFact, frozen=True, kw_only=True):

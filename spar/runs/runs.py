@@ -253,11 +253,10 @@ class Runs:
 
     def _admit(self, item: Item, results: int = 0, *, is_new: bool = True) -> Run:
         """Add a run to the open ones. Args: results: of its cycles in an earlier process."""
-        self._ledger.add(facts.MessageAccepted(
-            session=item.perception.session, run=item.id, perception=item.perception,
-            options=item.options or NO_OPTIONS,
-            defaults=item.defaults or NO_OPTIONS, verifies=self.verify_output and item.output is None, results=results,
-            output=item.output, used=item.used, waited=item.waited, failures=item.failures))  # fmt: skip
+        verifies = self.verify_output and item.output is None
+        self._ledger.add(
+            facts.MessageAccepted(session=item.perception.session, item=item, verifies=verifies, results=results)
+        )
         is_to_tell = self.tell_errors and not (item.key or "").startswith(PURSUED)
         state = self._ledger.states[item.perception.session].runs[item.id]
         run = Run(item.id, state, item.at, self.reasoning, self._clock.monotonic(), is_to_tell=is_to_tell)

@@ -112,13 +112,14 @@ def _perception_accepted(state: SessionState, fact: facts.PerceptionAccepted) ->
 
 
 def _message_accepted(state: SessionState, fact: facts.MessageAccepted) -> None:
-    if fact.run in state.runs:
-        _unplace(state, fact.run)
-    is_new = not fact.results
-    run = state.runs[fact.run] = RunState(
-        fact.perception, fact.options, fact.defaults, new=(fact.perception,) if is_new else (),
-        number=fact.results + 1, is_planned=not is_new, verifies=fact.verifies, output=fact.output,
-        results=fact.results, used=dict(fact.used), waited=fact.waited, failures=fact.failures,
+    item, is_new = fact.item, not fact.results
+    if item.id in state.runs:
+        _unplace(state, item.id)
+    run = state.runs[item.id] = RunState(
+        item.perception, item.options or NO_OPTIONS, item.defaults or NO_OPTIONS,
+        new=(item.perception,) if is_new else (), number=fact.results + 1, is_planned=not is_new,
+        verifies=fact.verifies, output=item.output, results=fact.results, used=dict(item.used), waited=item.waited,
+        failures=item.failures,
     )  # fmt: skip
     _choose_options(run)
 

@@ -84,8 +84,9 @@ class History:
         run = f"{self.session}-run-{len(self.sent)}"
         self.sent.append(run)
         message = Perception(run, id=f"m-{run}", session=self.session, trust=self.draw.choice(("trusted", "untrusted")))
-        self.tell(facts.WorkAccepted, item=Item(run, message, "run", self.session))
-        self.tell(facts.MessageAccepted, run=run, perception=message)
+        item = Item(run, message, "run", self.session)
+        self.tell(facts.WorkAccepted, item=item)
+        self.tell(facts.MessageAccepted, item=item)
         self.add(place(self.state, run, self.draw.choice(QUEUE_MODES), self.rooms))
 
     def push(self) -> None:

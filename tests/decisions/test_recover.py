@@ -28,8 +28,7 @@ def restarted(remaining: Remaining) -> tuple[SessionState, list[Fact]]:
     for fact in recover(remaining, {"main": state}, START, lambda: "again"):
         run = fact.run if isinstance(fact, facts.WorkHandedOut | facts.MessagePlaced | facts.MessageAbsorbed) else ""
         if run and run not in state.runs:
-            perception = state.items[run].perception
-            apply(state, facts.MessageAccepted(session="main", run=run, perception=perception))
+            apply(state, facts.MessageAccepted(session="main", item=state.items[run]))
         if not isinstance(fact, facts.CycleReopened):
             apply(state, fact)
         told.append(fact)

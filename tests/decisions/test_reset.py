@@ -5,7 +5,7 @@ from __future__ import annotations
 from spar import facts
 from spar.decisions.finish import Ended, ended_by_reset
 from spar.facts import Fact
-from spar.records.journal import Unfinished
+from spar.records.journal import Item, Unfinished
 from spar.state.apply import SessionState, fold
 from spar.types import Perception
 
@@ -15,7 +15,7 @@ SEEN = Perception("disk full", id="p")
 def message(run: str, **attributes: object) -> list[Fact]:
     said = Perception(run, id=f"m-{run}", attributes=attributes)
     return [
-        facts.MessageAccepted(session="main", run=run, perception=said),
+        facts.MessageAccepted(session="main", item=Item(run, said, "run")),
         facts.MessagePlaced(session="main", run=run, place="queue"),
     ]
 

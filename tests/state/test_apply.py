@@ -103,7 +103,7 @@ def _crowded(number: int) -> SessionState:
         run, other = f"run-{index}", f"item-{index}"
         message = Perception(run, id=f"message-{index}")
         following += [
-            facts.MessageAccepted(session="main", run=run, perception=message),
+            facts.MessageAccepted(session="main", item=Item(run, message, "run")),
             facts.MessagePlaced(session="main", run=run, place="queue"),
             facts.PerceptionAccepted(session="main", perception=Perception(other, id=other)),
             facts.RetryPlanned(session="main", item=Item(f"late-{index}", Perception("x"), due_at=utcnow())),
@@ -146,7 +146,7 @@ def test_a_fact_of_a_run_or_cycle_that_is_over_changes_nothing_of_others(kind: t
     def check(fact: Fact) -> None:
         if kind is facts.MessageAccepted:
             return
-        message = facts.MessageAccepted(session="main", run="open", perception=Perception("hello", id="open"))
+        message = facts.MessageAccepted(session="main", item=Item("open", Perception("hello"), "run"))
         state = fold("main", [message, fact])
         assert state.runs["open"] == fold("main", [message]).runs["open"]
 
@@ -167,7 +167,7 @@ def test_a_ledger_drops_the_state_of_a_session_once_nothing_of_it_is_open_and_no
 
 
 def test_work_that_is_handed_out_twice_does_not_keep_new_runs_waiting_once_it_was_taken() -> None:
-    state = fold("main", [facts.MessageAccepted(session="main", run="r", perception=Perception("r", id="r"))])
+    state = fold("main", [facts.MessageAccepted(session="main", item=Item("r", Perception("r"), "run"))])
     for is_suspect in (False, True):
         fold("main", [facts.WorkHandedOut(session="main", work="w", run="r", is_suspect=is_suspect)], state)
     assert (list(state.interrupted), list(state.suspects), state.runs["r"].pieces) == ([], ["w"], ("w",))
