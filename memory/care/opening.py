@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from memory.care import losses, repair
 from memory.care.backup import DailyBackup
 from memory.care.lock import Lock
-from memory.engine.session import DatabaseSession, Readers
+from memory.engine.session import DatabaseSession, Readers, opened
 from memory.sqlite import database
 from memory.sqlite.database import IN_MEMORY, Prepared
 from memory.sqlite.disk_reserve import SIZE, DiskReserve
@@ -23,7 +22,6 @@ from spar.types import Fault
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
 
-LET_GO = 1.0  # seconds for which a cancelled opening waits until the file is closed again
 _READERS = 4
 
 
@@ -59,14 +57,7 @@ async def open_file(
                 losses.note(path, [fault.message for fault in prepared.faults])
         return prepared
 
-    # A thread cannot be cancelled: if the caller is cancelled, the opened connection is closed later.
-    opening = asyncio.ensure_future(threads.run(prepare))
-    try:
-        prepared = await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        opening.add_done_callback(lambda late: _close_late(late, lock))
-        await asyncio.wait([opening], timeout=LET_GO)  # then it can be opened again at once
-        raise
+    prepared = await opened(threads.run(prepare), partial(_let_go, lock))
     writer: Writer | None = None
     if prepared is not None:
         is_file, daily = path != IN_MEMORY, DailyBackup(path)
@@ -97,9 +88,7 @@ async def open_file(
     return DatabaseSession(path, clock, writer, readers, prepared)
 
 
-def _close_late(opening: asyncio.Future[Prepared | None], lock: Lock) -> None:
-    if opening.cancelled() or opening.exception() is not None:
-        return
-    if (prepared := opening.result()) is not None:
+def _let_go(lock: Lock, prepared: Prepared | None) -> None:
+    if prepared is not None:
         prepared.connection.close()
     lock.release()

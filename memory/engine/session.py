@@ -7,11 +7,12 @@ The agent's clock is told of them (`Clock.working`), so that a virtual clock doe
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
 from json import JSONDecodeError
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from memory.codec import AlteredError
 from memory.engine.connection import Connection
@@ -22,14 +23,34 @@ from spar.errors import DamagedRowError, NoRoomError, PermanentError, SparError,
 from spar.threads import Threads
 from spar.types import Fault
 
-if TYPE_CHECKING:
-    from memory.engine.connection import Connection
-
-
 R = TypeVar("R")
 
 CLOSE_WITHIN = 10.0  # seconds; rows that a failing disk has not stored by then are lost, which raises an error
+LET_GO = 1.0  # seconds for which a cancelled opening waits until it is closed again
 SETTLE_WITHIN = 2.0  # seconds for which a read waits for earlier writes
+
+
+async def opened(
+    work: Coroutine[Any, Any, R], close: Callable[[R], object], stop: Callable[[], object] = lambda: None
+) -> R:
+    """Return the result of an opening. A thread cannot be cancelled: if the caller is, the late result is closed.
+
+    That is waited for a little, so that the database can be opened again at once. Args: stop: called when the caller is
+    cancelled. Raises: errors of the opening.
+    """
+    opening = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        stop()
+        opening.add_done_callback(partial(_close_late, close))
+        await asyncio.wait([opening], timeout=LET_GO)
+        raise
+
+
+def _close_late(close: Callable[[R], object], opening: asyncio.Future[R]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        close(opening.result())
 
 
 class Readers:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from memory.engine import hash_chain
 from memory.engine.maintenance import Tending
 from memory.engine.own_keys import COUNTED, EPOCH, FENCE, FENCES, SAVE, first_fence
-from memory.engine.session import DatabaseSession, Readers
+from memory.engine.session import DatabaseSession, Readers, opened
 from memory.engine.writer import WriterThread
 from memory.postgres import schema
 from memory.postgres.connection import PostgresConnection
@@ -38,8 +38,7 @@ READERS: Final = 4
 _ASK_EVERY: Final = 0.5
 #: Seconds within which the server releases the lock of a process that has ended.
 _RELEASED_WITHIN: Final = 1
-AT_ONCE: Final = 0.01  # seconds, of a lock that is free or not
-LET_GO: Final = 1.0  # seconds for which a cancelled opening waits until the connection is closed again
+_AT_ONCE: Final = 0.01  # seconds, of a lock that is free or not
 _KEY: Final = "hashtext('spar memory'), hashtext(current_schema())"
 _LOCK: Final = f"SELECT pg_advisory_lock({_KEY})"
 #: Those that begin at one moment make the tables one after the other.
@@ -103,18 +102,12 @@ async def open_database(
         loop.call_soon_threadsafe(report, fault)
 
     claiming = partial(stand_by, tell=tell, is_ended=is_ended) if standby else claim
-    opening = asyncio.ensure_future(threads.run(look if read_only else claiming, server, durability))
-    try:
-        claimed = await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        is_ended.set()
-        opening.add_done_callback(close_late)
-        await asyncio.wait([opening], timeout=LET_GO)
-        raise
+    claimed = await opened(threads.run(look if read_only else claiming, server, durability), let_go, is_ended.set)
     writer: WriterThread | None = None
     if claimed is not None:
         transactions = PostgresTransactions(
-            claimed.connection, server.name, claimed.epoch, partial(reopen, server, durability, claimed.epoch),
+            claimed.connection, server.name, claimed.epoch,
+            partial(reopen, server, durability, lock=_LOCK, taken=partial(_taken, claimed.epoch)),
             is_strict=durability == "power",
         )  # fmt: skip
         writer = WriterThread(
@@ -184,11 +177,13 @@ def claim(
             raise
 
 
-def reopen(server: Server, durability: str, epoch: int, lost: int) -> PostgresConnection:
-    """Return a new connection of the writer, with the lock. Args: lost: the backend of the connection before.
+def reopen(
+    server: Server, durability: str, lost: int, *, lock: str, taken: Callable[[PostgresConnection, int], None]
+) -> PostgresConnection:
+    """Return a new connection of the writer, with the lock. Args: lost: the backend of the connection before; taken:
+    called with both while another process has the lock.
 
-    If another process has taken the database over, the next transaction finds that out by the epoch.
-    Raises: psycopg.Error, also while the server has not released the lock of the connection before.
+    Raises: psycopg.Error; errors of `taken`.
     """
     try:
         connection = connect(server, is_writer=True, durability=durability)
@@ -197,15 +192,20 @@ def reopen(server: Server, durability: str, epoch: int, lost: int) -> PostgresCo
     try:
         if connection.execute("SELECT pg_is_in_recovery()").get:
             raise psycopg.OperationalError("the server is a standby that only reads now")
-        if not has_locked(connection, _LOCK, AT_ONCE):
-            connection.execute(f"SELECT pg_terminate_backend(pid) FROM ({_HOLDER}) AS holder WHERE pid = ?", (lost,))
-            present = connection.execute("SELECT value FROM state WHERE key = ?", (EPOCH,)).get
-            if present == str(epoch):
-                raise NotYetError("the lock of the lost connection is not free yet")
+        if not has_locked(connection, lock, _AT_ONCE):
+            taken(connection, lost)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _taken(epoch: int, connection: PostgresConnection, lost: int) -> None:
+    """Have the server release the lock of the connection before. If another process has taken the database over, the
+    next transaction finds that out by the epoch. Raises: psycopg.Error; NotYetError while the lock is not released."""
+    connection.execute(f"SELECT pg_terminate_backend(pid) FROM ({_HOLDER}) AS holder WHERE pid = ?", (lost,))
+    if connection.execute("SELECT value FROM state WHERE key = ?", (EPOCH,)).get == str(epoch):
+        raise NotYetError("the lock of the lost connection is not free yet")
 
 
 def next_epoch(connection: PostgresConnection) -> tuple[int, int]:
@@ -249,8 +249,9 @@ def has_locked(connection: PostgresConnection, lock: str, within: float) -> bool
     return True
 
 
-def close_late(opening: asyncio.Future[Claim | None]) -> None:
-    if not opening.cancelled() and opening.exception() is None and (claimed := opening.result()) is not None:
+def let_go(claimed: Claim | None) -> None:
+    """Close a database that was claimed for nobody."""
+    if claimed is not None:
         claimed.connection.close()
 
 

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import psycopg
 
-from memory.engine.session import DatabaseSession, Readers
+from memory.engine.session import DatabaseSession, Readers, opened
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.nodes import ClusterNodes
 from memory.postgres.cluster.writing import NodeTending, NodeTransactions, NodeWriter
 from memory.postgres.connection import PostgresConnection
 from memory.postgres.opening import (
-    AT_ONCE,
-    LET_GO,
     READERS,
     SHARED_LOCK,
     NoReserve,
     claim,
-    close_late,
-    has_locked,
+    let_go,
     nothing,
+    reopen,
 )
 from memory.postgres.server import Server, connect
 from memory.postgres.transactions import NotYetError
 from spar.clock import Clock
-from spar.errors import ConfigError
 from spar.threads import Threads
 from spar.types import Fault
 
@@ -66,17 +62,11 @@ async def open_node(
     """
     threads = Threads("memory", clock, limit=READERS)
     claiming = partial(claim, server, durability, lock=SHARED_LOCK, adapt=partial(rows.create, name=server.name))
-    opening: asyncio.Future[Any] = asyncio.ensure_future(threads.run(claiming))
-    try:
-        claimed = await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        opening.add_done_callback(close_late)
-        await asyncio.wait([opening], timeout=LET_GO)
-        raise
+    claimed = await opened(threads.run(claiming), let_go)
     nodes = ClusterNodes(server.name, partial(connect, server), report)
     transactions = NodeTransactions(
-        claimed.connection, server.name, partial(reopen_share, server, durability), nodes.ownership,
-        is_strict=durability == "power",
+        claimed.connection, server.name, partial(reopen, server, durability, lock=SHARED_LOCK, taken=_taken),
+        nodes.ownership, is_strict=durability == "power",
     )  # fmt: skip
     tending = NodeTending(transactions, tend, nodes.ownership)
     writer = NodeWriter(
@@ -93,21 +83,5 @@ async def open_node(
     return session, nodes
 
 
-def reopen_share(server: Server, durability: str, lost: int) -> PostgresConnection:
-    """Return a new connection of the writer. Args: lost: the backend of the connection before.
-
-    Raises: psycopg.Error, also while a process that works alone has the database.
-    """
-    try:
-        connection = connect(server, is_writer=True, durability=durability)
-    except ConfigError as error:
-        raise psycopg.OperationalError(str(error)) from None
-    try:
-        if connection.execute("SELECT pg_is_in_recovery()").get:
-            raise psycopg.OperationalError("the server is a standby that only reads now")
-        if not has_locked(connection, SHARED_LOCK, AT_ONCE):
-            raise NotYetError("a process that works alone has the database now")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+def _taken(connection: PostgresConnection, lost: int) -> NoReturn:
+    raise NotYetError("a process that works alone has the database now")
