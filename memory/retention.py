@@ -52,7 +52,7 @@ class Judged(Struct, frozen=True):
 
 
 class RetentionLimits(Struct, frozen=True):
-    """Limits of what is kept; None means no limit.
+    """Limits of what is kept, in the order of a memory's options; None means no limit.
 
     `bytes` limits the approximate size of all cycles and experiences, `file_bytes` the size of the whole file.
     """
@@ -67,6 +67,7 @@ class RetentionLimits(Struct, frozen=True):
     transcripts: int | None = 200_000
     transcript_bytes: int | None = 100 << 20
     file_bytes: int | None = None
+    audit_days: float | None = None
 
     def rows(self, kind: str) -> int | None:
         return self.cycles if kind == "cycle" else self.experiences

@@ -100,21 +100,13 @@ class Memory(ExperienceStore, CycleStore, StateStore):
             raise ConfigError(
                 f"durability cannot be {durability!r}; known: {', '.join(SYNCHRONOUS)}", path=("durability",)
             )
-        limits = {
-            "keep_days": keep_days,
-            "keep_cycles": keep_cycles,
-            "keep_experiences": keep_experiences,
-            "keep_bytes": keep_bytes,
-            "keep_fact_days": keep_fact_days,
-            "keep_facts": keep_facts,
-            "keep_transcript_days": keep_transcript_days,
-            "keep_transcripts": keep_transcripts,
-            "keep_transcript_bytes": keep_transcript_bytes,
-            "keep_audit_days": keep_audit_days,
-            "max_bytes": max_bytes,
-        }
-        for name, limit in limits.items():
+        limits = self._limits = retention.RetentionLimits(
+            keep_days, keep_cycles, keep_experiences, keep_bytes, keep_fact_days, keep_facts, keep_transcript_days,
+            keep_transcripts, keep_transcript_bytes, max_bytes, keep_audit_days,
+        )  # fmt: skip
+        for field, limit in structs.asdict(limits).items():
             if limit is not None and not limit > 0:
+                name = "max_bytes" if field == "file_bytes" else f"keep_{field}"
                 raise ConfigError(f"{name} must be more than 0, or left out to keep all, found {limit!r}", path=(name,))
         self.path = self._locate(url, home.state if home is not None else None)
         if read_only and self.path == IN_MEMORY:
@@ -126,19 +118,6 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         if not ballast >= 0:
             raise ConfigError(f"ballast must be bytes, 0 or more, found {ballast!r}", path=("ballast",))
         self._ballast, self._on_damage = ballast, on_damage
-        self._limits = retention.RetentionLimits(
-            keep_days,
-            keep_cycles,
-            keep_experiences,
-            keep_bytes,
-            keep_fact_days,
-            keep_facts,
-            keep_transcript_days,
-            keep_transcripts,
-            keep_transcript_bytes,
-            max_bytes,
-        )
-        self._audit_days = keep_audit_days
         super().__init__()
         if embedder is not None:
             self.embedding = Embedding(embedder, lambda: self._clock, lambda: self._file, self._report)
@@ -342,7 +321,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         if live and self._clock.monotonic() >= self._opened_mono + orphans.AFTER:
             self._bury(connection, live, now)
         gone += retention.trim_transcripts(connection, self._limits, now)
-        gone += audit.trim(connection, self._audit_days, now)
+        gone += audit.trim(connection, self._limits.audit_days, now)
         gone += retention.fit(connection, self._limits, now, live)
         gone += pieces.trim(connection) + statements.forget(connection, now) + statements.trim_spent(connection)
         if gone or retention.tidy(connection, self._limits.file_bytes):
