@@ -81,47 +81,37 @@ class SharedSessions(Protocol):
 
     def owns(self, session: str) -> bool:
         """Return whether this process may begin a cycle of a session."""
-        ...
 
     def has(self, session: str) -> bool:
         """Return whether this process has a session, also one that it is to hand over."""
-        ...
 
     def has_read(self, session: str) -> bool:
         """Return whether this process has read what others have left of a session, which goes first."""
-        ...
 
     def since_now(self) -> Callable[[str], bool]:
         """Return a function that returns whether this process has had a session without a break since this call."""
-        ...
 
     def is_suspect(self, session: str) -> bool:
         """Return whether work of a session may have ended several processes."""
-        ...
 
     def number_of(self, session: str) -> int:
         """Return the upper bits of the numbers of events; they grow when a session goes to another process."""
-        ...
 
     async def follow(self, run_id: str, after: int) -> list[Any] | None:
         """Return the next events (`RunEvent`) of a run of another process after a number, none if there are none for
         some seconds. None for a run of this process, or an unknown one."""
-        ...
 
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
         """Return the status of a run of another process as `Agent.wait` does. Raises: LookupError."""
-        ...
 
     async def abort(self, run_id: str) -> None:
         """Have the owner of a run abort it. Raises: LookupError."""
 
     async def session_of(self, id: str) -> str | None:
         """Return the session of a run or of a recorded cycle; None for another id."""
-        ...
 
     async def ask(self, session: str, kind: str, **given: Any) -> Any:
         """Have the owner of a session do something, and return its result. Raises: as if it was done here."""
-        ...
 
     async def answered(self, session: str) -> None:
         """Have the owner of a session read the answer to an approval."""

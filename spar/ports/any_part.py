@@ -69,7 +69,6 @@ class Watchable(Protocol):
 
     def snapshot(self) -> Mapping[str, Any]:
         """Return JSON-able values by name, from any thread. An exception is shown in their place."""
-        ...
 
 
 @runtime_checkable

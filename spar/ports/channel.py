@@ -236,7 +236,6 @@ class Channel(Protocol):
 
         Raises: PermanentError for a message that can never be sent; any other error leads to another attempt.
         """
-        ...
 
     async def edit(self, reference: str, message: Outgoing) -> None:
         """Replace the text of a sent message. Called only if `limits.can_edit`.

@@ -24,16 +24,13 @@ class IncidentsKept(Protocol):
 
     def list(self) -> Sequence[Incident]:
         """Return the known incidents, the oldest first."""
-        ...
 
     def ask_closing(self, incident_id: str, by: str) -> Incident:
         """Request that an incident is closed in the next cycle. Raises: LookupError, ValueError saying why it cannot
         be."""
-        ...
 
     def figures(self) -> Mapping[str, Any]:
         """Return the numbers of open and opened incidents by severity, and of closed ones by the way of closing."""
-        ...
 
 
 class OptionalSense(Protocol):
@@ -41,42 +38,33 @@ class OptionalSense(Protocol):
 
     def settled(self) -> Awaitable[None]:
         """Store what belongs to the cycle that has ended."""
-        ...
 
     def perceive(self, pushed: Sequence[Perception], context: Context, /) -> Awaitable[Sequence[Perception]]:
         """Return the perceptions after the pipeline. When this raises, the pushed perceptions arrive unchanged."""
-        ...
 
     def hear(self, text: str, session: str, /) -> Perception:
         """Return the perception of a message. Raises: ValueError to refuse it."""
-        ...
 
     def cursors(self) -> Mapping[str, Any]:
         """Return the cursors after the perceptions that cycles have taken, by the keys under which they are loaded; the
         caller stores them."""
-        ...
 
     def row_changes(self) -> Sequence[RowChange]:
         """Return the changes that belong to perceptions that cycles have taken, in order; the caller writes them."""
-        ...
 
     def cycle_rows(self, cycle_id: str, /) -> Sequence[RowChange]:
         """Return the changes that belong to a cycle, in order, once; the caller writes them with the cycle."""
-        ...
 
     def examine(self, batch: Sequence[Perception], /) -> Sequence[Examined]:
         """Return the result for each perception in order, as if they were those of one cycle; earlier batches are
         remembered."""
-        ...
 
     def stage_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return by stage how many perceptions went in, were changed, and were removed."""
-        ...
 
     @property
     def incidents(self) -> IncidentsKept:
         """Return the incidents."""
-        ...
 
     def restore(self, sensor: str, /) -> object:
         """Try a sensor again now. Raises: LookupError for an unknown one."""
@@ -86,23 +74,18 @@ class OptionalSense(Protocol):
 
         Raises: ValueError for an invalid text, label or `what`; ConflictError when learning is turned off.
         """
-        ...
 
     async def unteach(self, example: str, /, *, by: str = "") -> Mapping[str, Any]:
         """Delete an example by its id. Raises: LookupError for an unknown one."""
-        ...
 
     def taught(self) -> Mapping[str, Any]:
         """Return the known labels, and the examples that people taught."""
-        ...
 
     def read(self, text: str, /) -> Mapping[str, Any]:
         """Return the intent that a text would get."""
-        ...
 
     async def stored_examples(self, agent: str, store: Any, /) -> Mapping[str, Any]:
         """Return what `taught` returns, from the rows in a store. Raises: the errors of the store."""
-        ...
 
 
 @runtime_checkable
@@ -111,7 +94,6 @@ class ClosableStream(Protocol):
 
     def aclose(self) -> Awaitable[object]:
         """Close the stream; called once, also after its end."""
-        ...
 
 
 @runtime_checkable
@@ -120,7 +102,6 @@ class HearsFeedback(Protocol):
 
     async def hear_feedback(self, words: Sequence[Feedback], context: Context) -> Reflection:
         """Return the reflection on feedback about runs and cycles that have ended; it includes the feedback itself."""
-        ...
 
 
 @runtime_checkable
@@ -129,7 +110,6 @@ class ListsAtOnce(Protocol):
 
     def rows(self, status: str | None = "pending") -> list[Approval]:
         """Return the approvals of a status, the newest first; None: of any status."""
-        ...
 
 
 class OptionalActor(Protocol):
@@ -137,14 +117,12 @@ class OptionalActor(Protocol):
 
     async def act_stream(self, action: Action, calls: AsyncIterator[Call], /) -> ActionResult:
         """Carry out a plan that is still being written."""
-        ...
 
     def resumable(self, session: str, /) -> Action | None:
         """Return the action that the session's next cycle executes before anything new, until it was executed.
 
         It has calls of earlier cycles whose answer is there; its perceptions say why it continues.
         """
-        ...
 
     def steer(self, run_id: str, /) -> object:
         """Skip the calls of this run that have not started, with the reason `steered`: somebody has said something new.
@@ -154,7 +132,6 @@ class OptionalActor(Protocol):
 
     def objection(self, tool: str, params: Mapping[str, Any], unresolved: Collection[str] = ()) -> str:
         """Return why a tool cannot be called with these parameters; "" if it can, or if the tool is not known yet."""
-        ...
 
     def borrow(self, lent: Lent, /) -> object:
         """Replace the former loan of the planner with this one; its own tools take precedence. Also of a reflector."""
@@ -177,16 +154,13 @@ class OptionalActor(Protocol):
     @property
     def keeps_journal(self) -> bool:
         """Return whether it records its calls in `Host.journal` itself."""
-        ...
 
     @property
     def effect(self) -> str:
         """Return whether its actions may be repeated; the default is "once"."""
-        ...
 
     def interrupted(self, action_id: str, /) -> ActionResult | None:
         """Return the known results of the action's calls, once; None for an unknown action."""
-        ...
 
     async def take_over(self) -> None:
         """Continue what the former actor left on disk; called again for each session that changes over."""
@@ -194,19 +168,16 @@ class OptionalActor(Protocol):
     @property
     def tools(self) -> Mapping[str, Any]:
         """Return what it can call, objects with `name` and `schema`, by name."""
-        ...
 
     def ruling(self, call: Call, trust: Trust, session: str) -> tuple[str, str]:
         """Return "auto", "ask" or "deny" and the reason ("" for none); "" for an unknown tool.
 
         Args: trust: that of the call's plan.
         """
-        ...
 
     @property
     def approvals(self) -> Any:
         """Return where people answer (`spar.records.approvals.Approver`), or None."""
-        ...
 
 
 class OptionalTool(Protocol):
@@ -215,28 +186,23 @@ class OptionalTool(Protocol):
     @property
     def name(self) -> str:
         """Return its name."""
-        ...
 
     def accept(self, names: Sequence[str] = (), /) -> dict[str, str]:
         """Accept these tools, or all that wait if none is named; return for each what was accepted.
 
         Raises: LookupError for a tool that does not wait; SparError when the acceptance cannot be stored.
         """
-        ...
 
     @property
     def terms(self) -> Any:
         """Return the terms of its calls."""
-        ...
 
     def effect_of(self, params: Mapping[str, Any], /) -> str:
         """Return the effect of a call with these parameters: "read", "idempotent" or "once"."""
-        ...
 
     @property
     def brings_untrusted(self) -> bool | None:
         """Return whether a result comes from outside; None: not stated."""
-        ...
 
 
 def is_tainted(results: Iterable[CallResult], tools: Mapping[str, Any]) -> bool:

@@ -40,11 +40,9 @@ class OptionalPlanner(Protocol):
 
     def written_calls(self) -> Iterable[WrittenCall]:
         """Return the calls that its configuration spells out; their tools check them before anything runs."""
-        ...
 
     def lends(self) -> Lent:
         """Return what the planner does for other modules: calls that need a model, questions to its model."""
-        ...
 
     def degrade(self, reason: str, /) -> object:
         """Stop using what costs or fails, until `restore`. Idempotent; returns False when nothing changed."""
@@ -55,25 +53,20 @@ class OptionalPlanner(Protocol):
     @property
     def degraded_reason(self) -> str | None:
         """Return why it is degraded; None or "" while it is not."""
-        ...
 
     def rule_schema(self) -> dict[str, Any]:
         """Return the JSON schema of one rule."""
-        ...
 
     @property
     def rule_names(self) -> Sequence[str]:
         """Return the names of the rules, in their order."""
-        ...
 
     def explain(self, perceptions: Sequence[Perception]) -> Iterable[RuleLook]:
         """Return what each rule says of each perception, without any consequence."""
-        ...
 
     @property
     def reach(self) -> float:
         """Return the seconds until a firing of a rule has no effect."""
-        ...
 
     def recall(self, rules: Collection[str], perceptions: Sequence[Perception], clock: Clock) -> object:
         """Take over that these rules fired for the perceptions, at the time of the clock; nothing is decided."""
@@ -90,10 +83,8 @@ class OptionalPlanner(Protocol):
     @property
     def allowed_models(self) -> Sequence[str]:
         """Return the models that people may choose."""
-        ...
 
     async def prompt(
         self, perceptions: Sequence[Perception], context: Context, *, with_text: bool = False
     ) -> dict[str, Any]:
         """Return the parts of the request with their sizes and origins; nothing is sent or stored."""
-        ...

@@ -25,19 +25,16 @@ class Embedder(Protocol):
     @property
     def dimension(self) -> int:
         """Return the number of elements of a vector."""
-        ...
 
     @property
     def fingerprint(self) -> str:
         """Return the digest of the model: vectors of another model are not comparable."""
-        ...
 
     def embed(self, texts: Sequence[str], /) -> Sequence[array[float]]:
         """Return a vector of unit length for each text, as 32-bit floats.
 
         Raises: SparError when the model cannot be loaded.
         """
-        ...
 
 
 class ProgramTerms(Struct, frozen=True):
@@ -82,7 +79,6 @@ class Programs(Protocol):
 
     def refuse(self, readable: Sequence[str], /) -> None:
         """Refuse paths that the service itself depends on and that programs must not read. Raises: ConfigError."""
-        ...
 
     async def run(self, terms: ProgramTerms, /) -> ProgramEnd:
         """Run a program to its end, in the workspace. After a cancellation, its whole process tree is gone when this
@@ -90,4 +86,3 @@ class Programs(Protocol):
 
         Raises: PermanentError or TransientError when it cannot be started.
         """
-        ...

@@ -47,26 +47,22 @@ class Webhook(Protocol):
     @property
     def has_secret(self) -> bool:
         """Return whether a sender must prove its identity."""
-        ...
 
     @property
     def max_bytes(self) -> int:
         """Return the most bytes that a body may have."""
-        ...
 
     def admit(self, headers: Mapping[str, str], /) -> None:
         """Check a request by its headers, before its body is read. Raises: WebhookRefusal."""
 
     def read(self, request: WebhookRequest, /) -> Sequence[Perception]:
         """Return the perceptions of a request. Raises: WebhookRefusal for one that is not signed or makes no sense."""
-        ...
 
     async def take(self, perceptions: Sequence[Perception], /) -> Taken:
         """Accept perceptions durably.
 
         Raises: what `SensorContext.accept` raises; perceptions accepted before the error stay accepted.
         """
-        ...
 
     def count(self, outcome: str, /) -> None:
         """Count the outcome of a request."""
@@ -74,7 +70,6 @@ class Webhook(Protocol):
     @property
     def requests(self) -> Mapping[str, int]:
         """Return the number of requests by outcome."""
-        ...
 
 
 @runtime_checkable
@@ -86,4 +81,3 @@ class HasWebhooks(Protocol):
 
         Raises: NotReadyError while the module is not open.
         """
-        ...

@@ -35,7 +35,6 @@ class Warns(Protocol):
 
     def warnings(self) -> Sequence[str]:
         """Return a sentence for each problem, with what to do about it."""
-        ...
 
 
 class WrittenCall(Struct, frozen=True):

@@ -58,15 +58,12 @@ class SensorRows(Protocol):
 
         Raises: TooLargeError for one of more than 64 KiB; TypeError, ValueError for a value that is not JSON-able.
         """
-        ...
 
     def drop(self, key: str) -> None:
         """Delete a row; nothing happens if there is none."""
-        ...
 
     async def list(self) -> Mapping[str, Any]:
         """Return all rows by key, with the changes that are not durable yet."""
-        ...
 
 
 class PassingRows:

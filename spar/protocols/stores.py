@@ -21,14 +21,12 @@ class Rows(Protocol):
 
     async def rows(self, owner: str) -> Mapping[str, Any]:
         """Return the values of all rows of an owner, by key."""
-        ...
 
     async def change(self, changes: Iterable[RowChange]) -> None:
         """Accept these changes, all or none, in this order.
 
         Raises: TooLargeError for a value of more than a megabyte; ValueError for one that is not JSON-able.
         """
-        ...
 
 
 class ModuleRows(Protocol):
@@ -40,15 +38,12 @@ class ModuleRows(Protocol):
 
     def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
         """Write a row. Raises: TooLargeError for more than a megabyte; ValueError for a value that is not JSON-able."""
-        ...
 
     def drop(self, key: str, *, cycle_id: str = "") -> None:
         """Delete a row; nothing happens if there is none."""
-        ...
 
     async def list(self) -> Mapping[str, Any]:
         """Return all rows by key. Raises: what the store raises."""
-        ...
 
 
 class Store(Protocol):
@@ -83,15 +78,12 @@ class Records(Protocol):
 
     async def records(self, kind: str) -> Sequence[Record]:
         """Return all rows of a kind, by id."""
-        ...
 
     async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
         """Write a row and return its new version; `expect` is the version it must have now (0: it must not exist).
 
         Raises: ConflictError when it has another one.
         """
-        ...
 
     async def drop(self, kind: str, id: str) -> bool:
         """Delete a row; return False if there was none."""
-        ...

@@ -45,7 +45,6 @@ class ToolSource(Protocol):
 
     def tools(self) -> Iterable[Any]:
         """Return the present tools."""
-        ...
 
 
 class ToolTerms(Struct, frozen=True):

@@ -111,11 +111,9 @@ class Approver(Protocol):
 
     async def list(self, status: str | None = "pending") -> Sequence[Approval]:
         """Return the approvals of a status, the newest first; None: of any status."""
-        ...
 
     async def get(self, id: str) -> Approval:
         """Return the approval with this id or unique beginning of an id. Raises: LookupError."""
-        ...
 
     async def decide(
         self,
@@ -137,12 +135,9 @@ class Approver(Protocol):
         Raises: LookupError, DigestMismatchError, DecidedError, ValueError for parameters that the tool refuses or a
             grant that cannot be given.
         """
-        ...
 
     async def grants(self) -> Sequence[Grant]:
         """Return the present grants."""
-        ...
 
     async def revoke(self, id: str) -> Grant:
         """End a grant. Raises: LookupError."""
-        ...

@@ -107,8 +107,6 @@ class AuditLog(Protocol):
 
         Args: before: the number of an entry that was read; action: a whole action, or the part before its point.
         """
-        ...
 
     async def verify(self) -> str:
         """Return the first entry that was altered, inserted or removed, as a sentence; "" if the log is intact."""
-        ...

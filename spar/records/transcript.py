@@ -121,12 +121,10 @@ class Transcripts(Protocol):
 
         None from before the last reset is among them.
         """
-        ...
 
     async def compact(self, session: str, run_id: str, entry: Entry) -> None:
         """Add a compaction; durable when this returns. Raises: FencedError when another run has taken over the
         session."""
-        ...
 
 
 CompactionReason = Literal["overflow", "threshold"]

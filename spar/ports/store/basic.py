@@ -27,7 +27,6 @@ class SearchesTranscripts(Protocol):
         self, agent: str, text: str, limit: int = 20, *, session: str | None = None
     ) -> Sequence[FoundEntry]:
         """Return the newest entries that contain all words."""
-        ...
 
 
 @runtime_checkable
@@ -54,11 +53,9 @@ class DurableStore(Rows, Records, Protocol):
             k: the most experiences.
             session, task, success, since: conditions that must hold exactly.
         """
-        ...
 
     async def export(self, target: str | os.PathLike[str] | IO[str]) -> int:
         """Write all experiences as JSON lines, in order of arrival; return how many. Raises: OSError."""
-        ...
 
     def record(self, cycle: CycleRecord, /) -> Awaitable[None] | None:
         """Accept a cycle; one with a known id replaces the old record. A plain function is called in a thread."""
@@ -76,11 +73,9 @@ class DurableStore(Rows, Records, Protocol):
             failed: only cycles that failed or had a failed call.
             since: only cycles that began at this time or later.
         """
-        ...
 
     async def cycle(self, cycle_id: str) -> CycleRecord | None:
         """Return the cycle with this id or unique beginning of an id. Raises: LookupError when several ids begin so."""
-        ...
 
     def flush(self) -> Awaitable[None] | None:
         """Return when everything accepted so far is durable. A plain function is called in a thread.
@@ -90,7 +85,6 @@ class DurableStore(Rows, Records, Protocol):
 
     async def load(self, key: str) -> Any:
         """Return the last value saved under a key, even if it is not written yet; None for an unknown key."""
-        ...
 
     async def save(self, key: str, value: Any) -> None:
         """Accept a JSON-able value.
@@ -98,13 +92,11 @@ class DurableStore(Rows, Records, Protocol):
         Raises: TooLargeError for more than a megabyte; ValueError for a value that is not JSON-able. The former value
             stays.
         """
-        ...
 
     @property
     def on_fault(self) -> Callable[[Fault | None], None]:
         """Return the function that it calls in the event loop when writing begins to fail, when something was lost,
         when it was fenced, and (with None) when it writes again. The agent sets it before it opens the store."""
-        ...
 
     @property
     def durability(self) -> str:
@@ -112,24 +104,20 @@ class DurableStore(Rows, Records, Protocol):
 
         "power": a power cut, "process": the death of the process, "off": neither for sure. The default is "power".
         """
-        ...
 
     @property
     def read_only(self) -> bool:
         """Return whether it was opened read-only: then it has no journal."""
-        ...
 
     @property
     def care(self) -> Care:
         """Return the care of its file, which need not be open."""
-        ...
 
     async def left(self, agent: str) -> tuple[Sequence[Doubt], Sequence[DeadLetter]]:
         """Return an agent's calls that are or were in doubt and its dead letters, the oldest first.
 
         Calls that an open cycle has begun, and that may have had their effect, may be among them.
         """
-        ...
 
     async def run_rows(
         self, agent: str, limit: int, before: str | None = None, since: datetime | None = None, *, is_open: bool = False
@@ -138,31 +126,25 @@ class DurableStore(Rows, Records, Protocol):
 
         Args: before: the id of the last run that was read; is_open: only those that have not ended.
         """
-        ...
 
     async def run_record(self, agent: str, run_id: str) -> tuple[Item | None, Mapping[str, Any] | None]:
         """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
-        ...
 
     @property
     def journal(self) -> Journal:
         """Return the journal while the store is open and can be written. Raises: SparError at other times."""
-        ...
 
     @property
     def transcripts(self) -> TranscriptStore:
         """Return the transcripts of sessions."""
-        ...
 
     @property
     def sessions(self) -> SessionStore:
         """Return the records of sessions."""
-        ...
 
     def snapshot(self) -> Mapping[str, Any]:
         """Return its condition, from any thread; JSON-able. The core reads `queued`, `commit_seconds`, `bytes`,
         `wal_bytes`."""
-        ...
 
 
 class InspectsExperiences(Protocol):
@@ -174,31 +156,25 @@ class InspectsExperiences(Protocol):
         Args: filters: conditions that must hold exactly, except `situation`: the name of the present situation, or
             None. Experiences of that situation may come first if a store can tell that the meaning is similar.
         """
-        ...
 
     async def detail(self, id: str) -> ExperienceDetail | None:
         """Return an experience in full; None for an unknown one. Raises: LookupError when several ids begin so."""
-        ...
 
     async def figures(self) -> Mapping[str, Any]:
         """Return the number of experiences, and how many were merged, used, are useless or come from strangers."""
-        ...
 
     async def why(self, cycle_id: str) -> Sequence[Mapping[str, Any]] | None:
         """Return the decisions of a cycle that memory changed; None for an unknown cycle."""
-        ...
 
     async def forget(self, id: str | None = None, **filters: Any) -> int:
         """Delete the experiences that match all conditions; return their number. Raises: ValueError without a
         condition."""
-        ...
 
     async def import_(self, source: Any, *, trust: bool = False) -> int:
         """Store the experiences of a file of JSON lines, all or none; return how many were new.
 
         Raises: SparError naming each bad line.
         """
-        ...
 
 
 class OptionalStore(Protocol):
@@ -216,12 +192,10 @@ class OptionalStore(Protocol):
             since: only of cycles that began at this time or later.
         Raises: LookupError for an id that is no cycle.
         """
-        ...
 
     @property
     def audit(self) -> AuditLog:
         """Return the audit log."""
-        ...
 
     def copy_from_file(self, path: str, draft: AuditDraft, /) -> Mapping[str, int]:
         """Copy all rows of a file into the store. Like `copy_to_file` a member of the care of a store without a file.
@@ -231,8 +205,6 @@ class OptionalStore(Protocol):
         Raises: ConfigError if one end is in use, or the target is not empty; SparError, OSError; the target is then as
         it was.
         """
-        ...
 
     def copy_to_file(self, path: str, draft: AuditDraft, /) -> Mapping[str, int]:
         """Copy all rows of the store into a new file, as `copy_from_file` does."""
-        ...

@@ -62,20 +62,15 @@ class Care(Protocol):
 
     def back_up(self, target: str) -> CareCopy:
         """Copy what is committed now; the copy is checked wholly before it gets its name."""
-        ...
 
     def restore(self, source: str) -> str | None:
         """Replace the file with a copy; return the name under which the old file was set aside."""
-        ...
 
     def verify(self) -> CareReport:
         """Check every row."""
-        ...
 
     def acknowledge(self) -> int:
         """Record that somebody has seen the losses; return their number."""
-        ...
 
     def examine(self) -> Sequence[CareLine]:
         """Return the condition of the file and its surroundings; problems are lines, not exceptions."""
-        ...

@@ -35,7 +35,6 @@ class RunViews(Protocol):
 
     async def run(self, agent: str, run_id: str) -> tuple[Item | None, Mapping[str, Any] | None]:
         """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
-        ...
 
 
 class Views(RunViews, Protocol):
@@ -47,30 +46,24 @@ class Views(RunViews, Protocol):
 
     async def items(self, agent: str) -> Sequence[Item]:
         """Return the waiting work."""
-        ...
 
     async def dead_letters(self, agent: str) -> Sequence[DeadLetter]:
         """Return the dead letters that were not dealt with."""
-        ...
 
     async def unfinished(self, agent: str) -> Sequence[Unfinished]:
         """Return the open cycles and the detached calls that were cut off, in the order of their ids.
 
         Returns: each with its action and `Unfinished.known`, as recorded for its calls.
         """
-        ...
 
     async def doubts(self, agent: str, *, is_open: bool = True) -> Sequence[Doubt]:
         """Return the calls in doubt, with `is_open=False` also the answered ones."""
-        ...
 
     async def recent_ids(self, agent: str, number: int) -> Sequence[str]:
         """Return the ids of the items accepted last, whatever happened to them; the newest first."""
-        ...
 
     async def call(self, doubt: Doubt) -> Call:
         """Return the call of a doubt with the values that it was started with."""
-        ...
 
     async def counts(self, agent: str) -> Mapping[str, Any]:
         """Return the totals of an agent's counts.
@@ -78,15 +71,12 @@ class Views(RunViews, Protocol):
         They are the last `TotalsCounted` plus what the cycles closed since have added: each cycle with a record adds
         its outcome, its duration and phases, and `Closing.besides`.
         """
-        ...
 
     async def rows(self, owner: str) -> Mapping[str, Any]:
         """Return the values of all small rows of an owner, by key."""
-        ...
 
     async def spent(self) -> Sequence[Spend]:
         """Return the used amounts of budgets by window and quantity, of all agents."""
-        ...
 
 
 class WorkJournal(Protocol):
@@ -113,7 +103,6 @@ class WorkJournal(Protocol):
         Raises: ConflictError when the letter or doubt has been dealt with; TooLargeError for an item that could not be
             stored whole: nothing of it is stored.
         """
-        ...
 
     def safe(self) -> Awaitable[None]:
         """Return when all earlier writes are durable. Raises: SparError when the store is closed."""
@@ -121,17 +110,14 @@ class WorkJournal(Protocol):
     @property
     def open_cycles(self) -> int:
         """Return the number of open cycles of all agents."""
-        ...
 
     @property
     def is_behind(self) -> bool:
         """Return whether so much waits to be written that further writers should await `safe` first."""
-        ...
 
     @property
     def refusal(self) -> str:
         """Return why nothing more can be accepted now; "" when it can."""
-        ...
 
 
 @runtime_checkable
@@ -146,7 +132,6 @@ class Journal(WorkJournal, CallJournal, Protocol):
     @property
     def is_safe(self) -> bool:
         """Return whether `safe` would return at once."""
-        ...
 
     def claim(self, agent: str, owner: object) -> Callable[[], None]:
         """Reserve the work of an agent's name for an owner, who may claim it again.
@@ -154,4 +139,3 @@ class Journal(WorkJournal, CallJournal, Protocol):
         Returns: a function that ends the claim; nothing happens if another owner has the name by then.
         Raises: ConflictError while another owner has it.
         """
-        ...

@@ -70,7 +70,6 @@ class Nodes(Protocol):
 
     def since_now(self, agent: str) -> Callable[[str], bool]:
         """Return a function that returns whether this node has owned a session without a break since this call."""
-        ...
 
     def may_begin(self, agent: str, session: str) -> bool:
         """Return whether this node may begin a cycle of a session: it owns it and is not to hand it over."""
@@ -95,29 +94,24 @@ class Nodes(Protocol):
 
     def epoch_of(self, agent: str, session: str) -> int:
         """Return a number that grows when a session comes to another node; 0 for one that this node does not own."""
-        ...
 
     async def post(self, agent: str, session: str, kind: str, body: str) -> None:
         """Send a request to the owner of a session; it is on disk when this returns. Raises: SparError."""
 
     async def ask(self, agent: str, session: str, kind: str, body: str) -> str:
         """Send a request to the owner of a session, and return its answer. Raises: SparError, after a minute, too."""
-        ...
 
     async def items(self, agent: str, ids: Collection[str]) -> Sequence[Item]:
         """Return those of some items of accepted work that wait in sessions of this node. Raises: SparError."""
-        ...
 
     async def session_of(self, agent: str, id: str) -> str | None:
         """Return the session of a piece of accepted work or of a recorded cycle; None for another id."""
 
     async def acquire(self, agent: str, resource: str) -> Held:
         """Return when this node alone has a resource of an agent. Raises: SparError."""
-        ...
 
     async def resources(self, agent: str) -> Collection[str]:
         """Return the resources of an agent that live nodes have or wait for. Raises: SparError."""
-        ...
 
     def done(self, requests: Sequence[NodeRequest]) -> None:
         """Delete requests that were dealt with."""
@@ -142,7 +136,6 @@ class KeepsNodes(Protocol):
     @property
     def nodes(self) -> Nodes | None:
         """Return the nodes while the store is open; None if no other process may work with it."""
-        ...
 
 
 def nodes_of(memory: Any) -> Nodes | None:

@@ -19,18 +19,15 @@ class TranscriptStore(Protocol):
         These are the last compaction (a summary of older entries), the entries that it kept and those after it; none
         from before the last reset.
         """
-        ...
 
     async def tail(self, agent: str, session: str, limit: int = 50, before: int | None = None) -> Sequence[Entry]:
         """Return the newest entries, the oldest first, also those that a compaction has summarised.
 
         Args: before: the `seq` of an entry that was read.
         """
-        ...
 
     async def sessions(self, agent: str) -> Sequence[TranscriptSummary]:
         """Return the sessions with stored entries, the one with the newest entry first."""
-        ...
 
     async def append(self, agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> None:
         """Add entries after all earlier writes of the journal, all or none; durable when this returns.
@@ -38,7 +35,6 @@ class TranscriptStore(Protocol):
         A run takes over a session with its first entry there. `Entry.seq` grows strictly within a session.
         Raises: FencedError when another run has taken over the session since; ValueError for another run's entry.
         """
-        ...
 
 
 class SessionStore(Protocol):
@@ -46,7 +42,6 @@ class SessionStore(Protocol):
 
     async def get(self, agent: str, key: str) -> SessionRecord | None:
         """Return a session; None for an unknown one."""
-        ...
 
     async def page(
         self, agent: str, limit: int = 50, before: tuple[datetime, str] | None = None
@@ -55,15 +50,12 @@ class SessionStore(Protocol):
 
         Args: limit: the most sessions; before: time of use and key of a session that was read.
         """
-        ...
 
     async def put(self, agent: str, record: SessionRecord) -> None:
         """Write title and defaults of a session, and create its row if there is none; durable when this returns."""
-        ...
 
     async def forget(self, agent: str, key: str) -> int:
         """Delete the stored data of a session; durable when this returns.
 
         Returns: the number of deleted rows: its entries, its cycles, its ended runs, and its own row.
         """
-        ...
