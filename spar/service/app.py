@@ -90,8 +90,6 @@ class Service:
         self.refused: Counter[str] = Counter()
         self.metrics = Metrics(
             lambda: [self.agent], __version__, log_dropped=log_dropped, waiting=lambda: [self.waiting],
-            spans=lambda: agent.core.traces.counts if agent.core.traces is not None else None,
-            notices=lambda: notices.snapshot() if (notices := agent.attachments.find("notices")) is not None else [],
             refused=lambda: self.refused, shadow=lambda: self.shadow,
         )  # fmt: skip
         self.feed = Feed(agent.core.events, agent.core.clock, partial(_cycles, agent), partial(_session_of, agent))

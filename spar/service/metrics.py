@@ -12,7 +12,6 @@ import operator
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -29,44 +28,34 @@ from prometheus_client.registry import Collector
 from spar.agent.parts import AgentParts
 from spar.observe.stats import BOUNDS, Series
 from spar.review.pending_approvals import Waiting
-from spar.service.agent_metrics import PER_AGENT
-from spar.service.health_metrics import HEALTH, Rows
+from spar.service.agent_metrics import PER_AGENT, attached
+from spar.service.health_metrics import HEALTH, Samples, by_two
 
 if TYPE_CHECKING:
     from spar.replay.shadow import Shadow
-    from spar.tracing.tracer import TraceCounts
 
 #: Agents that one page shows.
 MOST_AGENTS = 50
 #: Distinct values of one label; later ones are merged into `OTHER`.
 MOST_VALUES = 100
 OTHER = "other"
+#: Label values and a number of each sample.
+Rows = Iterable[tuple[list[str], float]]
 #: Reasons for which the port refuses a request.
 REFUSALS = ("host", "origin", "missing", "unknown", "session", "guesses", "rate", "busy", "scope")
 
 
-class Metrics:
+class Metrics(Collector):
     """The registry of one service. `render` is safe from any thread and does no I/O."""
 
-    def __init__(
-        self,
-        agents: Callable[[], Iterable[AgentParts]],
-        version: str,
-        *,
-        log_dropped: Callable[[], int] = lambda: 0,
-        waiting: Callable[[], Iterable[Waiting]] = lambda: (),
-        spans: Callable[[], TraceCounts | None] = lambda: None,
-        notices: Callable[[], list[dict[str, Any]]] = list,
-        refused: Callable[[], Mapping[str, int]] = dict,
-        shadow: Callable[[], Shadow | None] = lambda: None,
-    ) -> None:
+    def __init__(self, agents: Callable[[], Iterable[AgentParts]], version: str, *,
+                 log_dropped: Callable[[], int] = lambda: 0, waiting: Callable[[], Iterable[Waiting]] = lambda: (),
+                 refused: Callable[[], Mapping[str, int]] = dict,
+                 shadow: Callable[[], Shadow | None] = lambda: None) -> None:  # fmt: skip
+        self.agents, self.version, self.log_dropped = agents, version, log_dropped
+        self.waiting, self.refused, self.shadow = waiting, refused, shadow
         self.registry = CollectorRegistry()
-        self.registry.register(AgentCollector(agents, version, log_dropped))
-        self.registry.register(SpanCollector(spans))
-        self.registry.register(NoticeCollector(notices))
-        self.registry.register(WaitingCollector(waiting))
-        self.registry.register(RefusalCollector(refused))
-        self.registry.register(ShadowCollector(shadow))
+        self.registry.register(self)
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -79,133 +68,76 @@ class Metrics:
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
-
-class AgentCollector(Collector):
-    """Collector of the metrics of the agents, read from their statistics."""
-
-    def __init__(
-        self, agents: Callable[[], Iterable[AgentParts]], version: str, log_dropped: Callable[[], int]
-    ) -> None:
-        self._agents, self._version, self._log_dropped = agents, version, log_dropped
-
     def collect(self) -> Iterator[Metric]:
-        everyone = list(self._agents())
-        agents = everyone[:MOST_AGENTS]
-        build = [([self._version, platform.python_version()], 1.0)]
-        yield gauge("spar_build_info", "The version that runs", build, ["version", "python"])
-        yield gauge("spar_agents_left_out", "Agents beyond the bound of this page", [([], len(everyone) - len(agents))])
-        yield counter(
-            "spar_log_dropped_total", "Log lines lost because the sink was too slow", [([], self._log_dropped())]
-        )
+        """Yield the metrics of the service, and those of its agents, read from their statistics."""
+        for kind, name, text, labels, read_service in OF_SERVICE:
+            yield simple(kind, name, text, rows_of(read_service(self)), labels)
+        agents = list(self.agents())[:MOST_AGENTS]
         for kind, name, text, labels, read in (*PER_AGENT, *HEALTH):
             merge = max if kind == "gauge" else operator.add
-            rows = [([a.core.name, *values], number) for a in agents for values, number in bounded(read(a), merge)]
-            yield MAKE[kind](name, text, rows, labels)
+            rows = [([a.core.name, *values], number) for a in agents
+                    for values, number in bounded(rows_of(read(a)), merge)]  # fmt: skip
+            yield simple(kind, name, text, rows, ["agent", *labels])
         commits = [(a.core.name, a.health.pressure.store.get("commit_seconds")) for a in agents]
-        yield summary(
-            "spar_journal_commit_seconds",
-            "How long commits of the journal took",
-            [([name], figures["count"], figures["sum"]) for name, figures in commits if figures],
-            ["agent"],
-        )
-        yield histogram(
-            "spar_cycle_duration_seconds",
-            "How long cycles took",
-            [([a.core.name], a.account.cycles) for a in agents],
-            ["agent"],
-        )
-        phases = [
-            ([agent.core.name, phase], series) for agent in agents for phase, series in agent.account.phases.items()
-        ]
+        yield summary("spar_journal_commit_seconds", "How long commits of the journal took",
+                      [([name], figures["count"], figures["sum"]) for name, figures in commits if figures],
+                      ["agent"])  # fmt: skip
+        yield histogram("spar_cycle_duration_seconds", "How long cycles took",
+                        [([a.core.name], a.account.cycles) for a in agents], ["agent"])  # fmt: skip
+        phases = [([a.core.name, phase], series) for a in agents for phase, series in a.account.phases.items()]
         yield histogram("spar_phase_duration_seconds", "How long phases took", phases, ["agent", "phase"])
-        calls = [([agent.core.name, tool], series) for agent in agents for tool, series in _durations(agent)]
+        calls = [([a.core.name, tool], series) for a in agents for tool, series in _durations(a)]
         yield histogram("spar_call_duration_seconds", "How long calls that ran took", calls, ["agent", "tool"])
 
 
-class SpanCollector(Collector):
-    """Collector of the numbers of spans; empty without traces."""
-
-    def __init__(self, spans: Callable[[], TraceCounts | None]) -> None:
-        self._spans = spans
-
-    def collect(self) -> Iterator[Metric]:
-        counts = self._spans()
-        rows = [] if counts is None else [(["exported"], counts.exported), (["dropped"], counts.dropped)]
-        yield counter("spar_trace_spans_total", "Spans that were sent to the trace collector, or lost", rows,
-                      ["disposition"])  # fmt: skip
+def _spans(metrics: Metrics) -> Samples:
+    """Return the numbers of spans; none without traces."""
+    counts = [agent.core.traces.counts for agent in metrics.agents() if agent.core.traces is not None]
+    return {name: number for count in counts
+            for name, number in (("exported", count.exported), ("dropped", count.dropped))}  # fmt: skip
 
 
-class NoticeCollector(Collector):
-    """Collector of the figures of the notifiers of alerts; empty without notifiers."""
-
-    def __init__(self, notices: Callable[[], list[dict[str, Any]]]) -> None:
-        self._notices = notices
-
-    def collect(self) -> Iterator[Metric]:
-        states = self._notices()[:MOST_VALUES]
-        rows = [
-            ([state["name"], outcome], state[outcome]) for state in states for outcome in ("sent", "failed", "given_up")
-        ]
-        yield counter("spar_notices_total", "Notices of alerts, by how the attempt to send them ended", rows,
-                      ["notifier", "outcome"])  # fmt: skip
-        yield gauge("spar_notices_waiting", "Notices that wait to be sent",
-                    [([state["name"]], state["waiting"]) for state in states], ["notifier"])  # fmt: skip
+def _notices(metrics: Metrics) -> list[dict[str, Any]]:
+    """Return the figures of the notifiers of alerts; none without notifiers."""
+    return [state for agent in metrics.agents() for notices in attached(agent, "notices")
+            for state in notices.snapshot()][:MOST_VALUES]  # fmt: skip
 
 
-class RefusalCollector(Collector):
-    """Collector of the number of requests that the port has refused."""
+#: Each metric of a service: kind, name, help, labels, and the function that reads it.
+OF_SERVICE: tuple[tuple[str, str, str, list[str], Callable[[Metrics], Samples]], ...] = (
+    ("gauge", "spar_build_info", "The version that runs", ["version", "python"],
+     lambda m: {(m.version, platform.python_version()): 1.0}),
+    ("gauge", "spar_agents_left_out", "Agents beyond the bound of this page", [],
+     lambda m: max(len(list(m.agents())) - MOST_AGENTS, 0)),
+    ("counter", "spar_log_dropped_total", "Log lines lost because the sink was too slow", [],
+     lambda m: m.log_dropped()),
+    ("counter", "spar_trace_spans_total", "Spans that were sent to the trace collector, or lost", ["disposition"],
+     _spans),
+    ("counter", "spar_notices_total", "Notices of alerts, by how the attempt to send them ended",
+     ["notifier", "outcome"], lambda m: {(state["name"], outcome): state[outcome] for state in _notices(m)
+                                         for outcome in ("sent", "failed", "given_up")}),
+    ("gauge", "spar_notices_waiting", "Notices that wait to be sent", ["notifier"],
+     lambda m: {state["name"]: state["waiting"] for state in _notices(m)}),
+    ("counter", "spar_http_refused_total", "Requests at the port that were refused, by reason", ["reason"],
+     lambda m: {reason: m.refused().get(reason, 0) for reason in REFUSALS}),
+    ("counter", "spar_shadow_decisions_total", "Decisions of a second configuration, by whether they agree", ["agree"],
+     lambda m: {} if (shadow := m.shadow()) is None else shadow.counts),
+    ("counter", "spar_shadow_dropped_total", "Cycles for which the second configuration had no room", [],
+     lambda m: None if (shadow := m.shadow()) is None else shadow.dropped),
+    ("gauge", "spar_approvals_pending", "Calls that wait for a person's answer", ["agent"],
+     lambda m: {one.agent: len(one.pending(datetime.now(UTC))) for one in m.waiting()}),
+    ("gauge", "spar_approvals_oldest_seconds", "For how long the oldest of them has waited (0: none waits)", ["agent"],
+     lambda m: {one.agent: one.snapshot(datetime.now(UTC))["oldest_age_seconds"] or 0.0 for one in m.waiting()}),
+    ("counter", "spar_approvals_total", "Calls that needed approval, by decision", ["agent", "decision"],
+     lambda m: by_two({one.agent: one.endings for one in m.waiting()})),
+)  # fmt: skip
 
-    def __init__(self, refused: Callable[[], Mapping[str, int]]) -> None:
-        self._refused = refused
 
-    def collect(self) -> Iterator[Metric]:
-        counts = self._refused()
-        yield counter("spar_http_refused_total", "Requests at the port that were refused, by reason",
-                      [([reason], counts.get(reason, 0)) for reason in REFUSALS], ["reason"])  # fmt: skip
-
-
-class ShadowCollector(Collector):
-    """Collector of the numbers of a shadow; empty without one."""
-
-    def __init__(self, shadow: Callable[[], Shadow | None]) -> None:
-        self._shadow = shadow
-
-    def collect(self) -> Iterator[Metric]:
-        shadow = self._shadow()
-        counts = {} if shadow is None else shadow.counts
-        yield counter("spar_shadow_decisions_total", "Decisions of a second configuration, by whether they agree",
-                      [([agree], number) for agree, number in counts.items()], ["agree"])  # fmt: skip
-        yield counter("spar_shadow_dropped_total", "Cycles for which the second configuration had no room",
-                      [] if shadow is None else [([], shadow.dropped)])  # fmt: skip
-
-
-class WaitingCollector(Collector):
-    """Collector of the figures of calls that wait for approval."""
-
-    def __init__(self, waiting: Callable[[], Iterable[Waiting]]) -> None:
-        self._waiting = waiting
-
-    def collect(self) -> Iterator[Metric]:
-        watched = list(self._waiting())[:MOST_AGENTS]
-        now = datetime.now(UTC)
-        yield gauge(
-            "spar_approvals_pending",
-            "Calls that wait for a person's answer",
-            [([one.agent], len(one.pending(now))) for one in watched],
-            ["agent"],
-        )
-        yield gauge(
-            "spar_approvals_oldest_seconds",
-            "For how long the oldest of them has waited (0: none waits)",
-            [([one.agent], one.snapshot(now)["oldest_age_seconds"] or 0.0) for one in watched],
-            ["agent"],
-        )
-        yield counter(
-            "spar_approvals_total",
-            "Calls that needed approval, by decision",
-            [([one.agent, decision], number) for one in watched for decision, number in one.endings.items()],
-            ["agent", "decision"],
-        )
+def rows_of(samples: Samples) -> Rows:
+    """Return samples as rows of label values and a number."""
+    if not isinstance(samples, Mapping):
+        return [] if samples is None else [([], samples)]
+    return [([*key] if isinstance(key, tuple) else [str(key)], number) for key, number in list(samples.items())]
 
 
 def bounded(rows: Rows, merge: Callable[[float, float], float]) -> list[tuple[list[str], float]]:
@@ -229,16 +161,12 @@ def encodable(values: list[str]) -> list[str]:
     return [value.encode("utf-8", "replace").decode() for value in values]
 
 
-def simple(make_family: type[CounterMetricFamily | GaugeMetricFamily], name: str, text: str, rows: Rows,
-           labels: list[str] | None = None) -> Metric:  # fmt: skip
+def simple(kind: str, name: str, text: str, rows: Rows, labels: list[str]) -> Metric:
     """Return a family of counters or gauges, with one sample for each row."""
-    family = make_family(name, text, labels=labels or [])
+    family = (CounterMetricFamily if kind == "counter" else GaugeMetricFamily)(name, text, labels=labels)
     for values, number in rows:
         family.add_metric(encodable(values), number)
     return family
-
-
-counter, gauge = partial(simple, CounterMetricFamily), partial(simple, GaugeMetricFamily)
 
 
 def summary(name: str, text: str, rows: Iterable[tuple[list[str], int, float]], labels: list[str]) -> Metric:
@@ -261,10 +189,6 @@ def histogram(name: str, text: str, rows: Iterable[tuple[list[str], Series]], la
             buckets.append((bound, float(below)))
         family.add_metric(encodable(values), buckets, series.total)
     return family
-
-
-#: The function that builds the family, by the kind of metric in `PER_AGENT` and `HEALTH`.
-MAKE: dict[str, Callable[..., Metric]] = {"counter": counter, "gauge": gauge}
 
 
 def _durations(agent: AgentParts) -> list[tuple[str, Series]]:

@@ -97,7 +97,7 @@ def _short(annotation: Any) -> str:
 
 def metrics_page() -> str:
     lines = begin("metrics")
-    labels = {name: names for _, name, _, names, _ in (*PER_AGENT, *HEALTH)}
+    labels = {name: ["agent", *names] for _, name, _, names, _ in (*PER_AGENT, *HEALTH)}
     for name, family in sorted(_families().items()):
         known = ",".join(labels.get(name, list(vars(family).get("_labelnames", ()))))
         kind = f" ({family.type})" if family.type not in ("counter", "gauge") else ""
