@@ -29,7 +29,7 @@ from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core, Requests, State, StopDeadline
 from spar.loop.cycle import STANDING, Cycle
-from spar.loop.setup import Module, Setup
+from spar.loop.setup import Setup
 from spar.observe.stats import SessionStats, Stats
 from spar.parts import defaults
 from spar.ports.any_part import has
@@ -44,17 +44,14 @@ from spar.types import Perception, Phase
 if TYPE_CHECKING:
     from spar.agent.exchange import ModuleExchange
     from spar.agent.steps import Stepper
-    from spar.agent.submission import Conversations, Submission
+    from spar.agent.submission import Conversations
     from spar.attaching import Attachments
     from spar.budgets.budgets import Budgets
     from spar.config.load import Settings
     from spar.config.tables.agent import BudgetSettings, RunSettings
-    from spar.journal.state.abilities import LearningCounts
     from spar.protocols import Home, Host
     from spar.records.abilities import KnownAbilities
     from spar.session.control.forks import Forks
-    from spar.session.control.session_control import SessionControl
-    from spar.session.control.session_records import SessionRecords
 
 _health_limits = shared(HealthLimits)
 _MAKING = RLock()  # sensors may push from threads of their own
@@ -155,8 +152,8 @@ class AgentParts(SessionParts):
 
         state, requests = self.agent_state, self.requests
         services = Services(self.core, self.memory, self.home, state.rows_of, lambda: state.journal,
-                            lambda *message, **options: self.submission.submit(*message, **options), self.runs,
-                            self._cycle_of, lambda key, where: self.sessions.of(key).held(where),
+                            lambda *message, **options: self.conversations.submission.submit(*message, **options),
+                            self.runs, self._cycle_of, lambda key, where: self.sessions.of(key).held(where),
                             requests.in_background, self, self.setup, self.health, state, lambda: self.conversations)  # fmt: skip
         return Attachments(services, requests, self._deadline)
 
@@ -173,21 +170,6 @@ class AgentParts(SessionParts):
         from spar.agent.steps import Stepper
 
         return Stepper(self.core, self.setup, self.requests, self.sessions, self.lifecycle, self.open)
-
-    @property
-    def submission(self) -> Submission:
-        """Return the entrance for messages and perceptions."""
-        return self.conversations.submission
-
-    @property
-    def session_control(self) -> SessionControl:
-        """Return the operations of people on its sessions."""
-        return self.conversations.control
-
-    @property
-    def session_records(self) -> SessionRecords:
-        """Return the records of its sessions."""
-        return self.conversations.records
 
     @property
     def forks(self) -> Forks:
@@ -227,11 +209,6 @@ class AgentParts(SessionParts):
         return self.core.settings
 
     @property
-    def modules(self) -> dict[Phase, Module]:
-        """Return the modules in force, by phase."""
-        return self.setup.modules
-
-    @property
     def last_completed_at(self) -> float:
         """Return when the standing session last completed a cycle, as a Unix timestamp; 0.0 before it has."""
         session, cycles = self.sessions.by_key.get(STANDING), self.account.cycles
@@ -243,7 +220,7 @@ class AgentParts(SessionParts):
     def left_behind(self) -> int:
         """Return how many phases, hooks, handlers and blocking calls ignored their cancellation and still run."""
         tasks = sum(len(session.runner.left_behind) for session in list(self.sessions.by_key.values()))
-        threads = sum(module.left_behind for module in self.modules.values())
+        threads = sum(module.left_behind for module in self.setup.modules.values())
         attached = self.attachments.left_behind if self.has_attachments else 0
         return tasks + threads + attached + len(self.core.hooks.left_behind) + len(self.core.events.left_behind)
 
@@ -252,14 +229,9 @@ class AgentParts(SessionParts):
         """Return what is known of each tool at each kind of task."""
         return self.agent_state.abilities.known
 
-    @property
-    def learnt(self) -> LearningCounts:
-        """Return the counts of what was learnt in this process."""
-        return self.agent_state.abilities.learnt
-
     def caches(self) -> tuple[object, ...]:
         """Return the parts that may have caches to clear when memory runs short."""
-        return (self.runs, self.memory, *(module.part for module in self.modules.values()))
+        return (self.runs, self.memory, *(module.part for module in self.setup.modules.values()))
 
     def attached(self, name: str) -> Any:
         """Return the part of a built-in attachment, which is attached now at the latest. Raises: ConfigError."""
@@ -271,11 +243,6 @@ class AgentParts(SessionParts):
     def budgets(self) -> Budgets:
         """Its budgets, which their first use attaches."""
         return cast("Budgets", self.attached("budgets"))
-
-    @property
-    def stored_counts(self) -> dict[str, int]:
-        """Return how many items the background writer has stored, has waiting, and has lost."""
-        return self.agent_state.account
 
     def apply(self, settings: Settings) -> None:
         """Apply the settings that may change while the agent runs: pace, phases, policies, limits of health, runs."""
@@ -319,7 +286,7 @@ class AgentParts(SessionParts):
 
         May be called from any thread. A perception of another thread that finds no room later is counted in `refused`.
         """
-        return self.submission.push(perception)
+        return self.conversations.submission.push(perception)
 
     async def open(self) -> None:
         """Open the modules in order, without starting. If one fails, close those opened before it. Idempotent."""
@@ -364,7 +331,7 @@ class AgentParts(SessionParts):
 
     def hold_questions(self, *, is_allowed: bool) -> None:
         """Let calls wait in their cycles for the answers of people, or let none wait any more."""
-        actors = [self.modules["act"], *(session.modules["act"] for session in self.sessions.by_key.values())]
+        actors = [self.setup.modules["act"], *(session.modules["act"] for session in self.sessions.by_key.values())]
         for actor in {id(actor): actor for actor in actors}.values():  # a session may have one that was replaced
             try:
                 if has(actor.part, OptionalActor.hold_questions):
@@ -382,7 +349,7 @@ class AgentParts(SessionParts):
             await self.open()
             await self.recovery.begin()
             if has(
-                self.modules["act"].part,
+                self.setup.modules["act"].part,
                 OptionalActor.abandon,
                 OptionalActor.waiting_runs,
                 OptionalActor.close_questions,

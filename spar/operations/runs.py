@@ -124,7 +124,7 @@ async def submit(service: Service, given: RunBody, caller: Caller) -> Receipt:
     The traces of the run link to a header `traceparent`."""
     key = given.idempotency_key if given.idempotency_key is not None else caller.idempotency_key or None
     origin = Origin("http", sender=caller.by) if caller.is_token else Origin("http")
-    submission = service.agent.submission
+    submission = service.agent.conversations.submission
     receipt = await submission.submit(
         given.message, given.session, given.mode, key, given.output, given.options, origin
     )
@@ -240,7 +240,7 @@ async def abort(service: Service, given: RunId) -> RunStatus:
 
     async def work() -> RunStatus:
         if (await service.agent.runs.wait(given.run_id, 0)).status == "timeout":
-            await service.agent.submission.abort(given.run_id)
+            await service.agent.conversations.submission.abort(given.run_id)
         return await service.agent.runs.wait(given.run_id, 0)
 
     return await _known(service, work())

@@ -163,7 +163,7 @@ async def _show_stored(store: StoreAlone, given: SessionKey) -> SessionView:
 ))  # fmt: skip
 async def list_sessions(service: Service, given: SessionsChoice) -> SessionPage:
     """List the sessions, the last used one first."""
-    return await service.agent.session_control.list(given.limit, given.after, given.since)
+    return await service.agent.conversations.control.list(given.limit, given.after, given.since)
 
 
 @operation("sessions reset", "POST /v1/sessions/{key:path}:reset", "operate", patience=LONG_WITHIN,
@@ -175,7 +175,7 @@ async def reset(service: Service, given: SessionKey, caller: Caller) -> SessionV
     """Reset a session: its next message begins a new conversation, without the earlier messages.
 
     Its running and waiting runs end with the reason "reset". The transcript stays."""
-    return await service.agent.session_control.reset(given.key, caller.by)
+    return await service.agent.conversations.control.reset(given.key, caller.by)
 
 
 class ForkBody(SessionKey, frozen=True, forbid_unknown_fields=True):
@@ -200,7 +200,7 @@ async def fork(service: Service, given: ForkBody, caller: Caller) -> SessionView
     approval (`fork.effects`)."""
     agent = service.agent
     record = await agent.forks.fork(given.key, given.at.strip(), given.name.strip(), caller.by)
-    return await agent.session_control.show(record.key)
+    return await agent.conversations.control.show(record.key)
 
 
 def _parts(prompt: Prompt) -> list[PromptPart]:
@@ -299,7 +299,7 @@ FIELDS: Final = (
 ))  # fmt: skip
 async def show(service: Service, given: SessionKey) -> SessionView:
     """Show one session: its conversation, its defaults, its origin, its open runs."""
-    return await service.agent.session_control.show(given.key)
+    return await service.agent.conversations.control.show(given.key)
 
 
 #: The options of runs for which a session may have defaults.
@@ -338,8 +338,8 @@ async def change(service: Service, given: SessionBody) -> SessionView:
     title = None if given.title is UNSET else given.title
     defaults = None if given.defaults is UNSET else given.defaults
     if title is None and not defaults:
-        return await service.agent.session_control.show(given.key)
-    return await service.agent.session_control.change(given.key, title=title, defaults=defaults)
+        return await service.agent.conversations.control.show(given.key)
+    return await service.agent.conversations.control.change(given.key, title=title, defaults=defaults)
 
 
 @operation("sessions forget", "DELETE /v1/sessions/{key:path}", "admin", patience=LONG_WITHIN,
@@ -349,4 +349,4 @@ async def change(service: Service, given: SessionBody) -> SessionView:
 ))  # fmt: skip
 async def forget(service: Service, given: SessionKey, caller: Caller) -> Deleted:
     """Delete a session with its transcript, its cycles, the answers of its runs, and its workspace."""
-    return Deleted(await service.agent.session_control.forget(given.key, caller.by))
+    return Deleted(await service.agent.conversations.control.forget(given.key, caller.by))

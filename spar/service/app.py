@@ -372,7 +372,7 @@ def describe(agent: AgentParts, *, has_lanes: bool = True) -> dict[str, Any]:
         **({"lanes": [describe_session(session) for session in sessions]} if has_lanes else {}),
         "senders_waiting": 0 if senders is None else senders.waiting,
         "open_runs": agent.runs.open,
-        "kept": agent.stored_counts,
+        "kept": agent.agent_state.account,
         "left_behind": agent.left_behind,
         "blocked_by": agent.watched.blocked_by,
         "health": agent.health.snapshot(),

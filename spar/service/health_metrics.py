@@ -101,7 +101,7 @@ def _depths(agent: AgentParts) -> Samples:
     return {
         "inbox": sum(session.waiting for session in list(agent.sessions.by_key.values())),
         "sensors": sum(sensor.get("waiting", 0) for sensor in sensors(agent).values()),
-        "store": agent.stored_counts["waiting"],
+        "store": agent.agent_state.account["waiting"],
         "journal": agent.health.pressure.store.get("queued", 0),
         "events": agent.core.events.waiting,
     }
@@ -134,7 +134,7 @@ def _pipeline(agent: AgentParts) -> Samples:
 
 def _shed(agent: AgentParts) -> Samples:
     """Return the number of perceptions that were not kept, by sensor and reason."""
-    refused = agent.submission.refused if agent.has_conversations else 0
+    refused = agent.conversations.submission.refused if agent.has_conversations else 0
     return {(PUSHED, "refused"): refused, **by_two(sensors(agent), "shed")}
 
 

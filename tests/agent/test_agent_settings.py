@@ -246,7 +246,7 @@ async def test_a_memory_of_only_store_is_enough(clock: VirtualClock) -> None:
         await asyncio.sleep(3.0)
 
     assert len(least.kept) >= 1
-    assert agent.stored_counts["lost"] == 0
+    assert agent.agent_state.account["lost"] == 0
 
 
 async def test_a_recording_store_is_opened_used_and_closed(clock: VirtualClock) -> None:

@@ -64,7 +64,7 @@ async def plan(perceptions: Sequence[Perception]) -> Action:
 
 
 def actor_of(agent: Agent) -> ActorOnUse:
-    actor = agent.modules["act"].part
+    actor = agent.setup.modules["act"].part
     assert isinstance(actor, ActorOnUse)
     return actor
 
@@ -73,7 +73,7 @@ async def test_the_first_action_makes_the_actor_and_its_result_the_reflector() -
     agent = Agent(plan=plan, sense=lambda: [Perception("tick")])
     actor = actor_of(agent)
     assert isinstance(await agent.step_plan(Perception("tick")), Action)
-    assert (agent.modules["act"].name, agent.modules["reflect"].name) == ("Executor", "Reflect")
+    assert (agent.setup.modules["act"].name, agent.setup.modules["reflect"].name) == ("Executor", "Reflect")
     assert not hasattr(actor, "interrupted")  # as long as it has nothing to interrupt
     result = await agent.step_act()
     assert [(item.status, item.fault.kind if item.fault else "") for item in result.results] == [

@@ -106,7 +106,7 @@ async def test_what_cannot_be_opened_leaves_everything_as_it_was(clock: VirtualC
         with pytest.raises(OSError, match="no such model"):
             await agent.exchange({"sense": ScriptedSense(), "plan": Broken("new", log), "act": _actor(fresh)},
                                  agent.settings)  # fmt: skip
-        assert agent.modules["plan"].part is old
+        assert agent.setup.modules["plan"].part is old
         assert await ask(agent, "hello", "any") == "old"
     assert log == ["open old", "close old with 0 at work"]
 
@@ -218,7 +218,7 @@ async def test_what_senses_is_exchanged_while_nothing_is_to_be_sensed(clock: Vir
         new = ScriptedSense()
         async with asyncio.timeout(10):
             await agent.exchange({"sense": new}, agent.settings)
-        assert agent.modules["sense"].part is new
+        assert agent.setup.modules["sense"].part is new
 
 
 # -- recovery -------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ async def test_calls_that_wait_for_a_person_survive_an_exchange_of_the_actor(clo
         assert agent.sessions.by_key["bob"].cycle is not None
         await agent.exchange({"act": executor()}, agent.settings)
         await clock.sleep(10)
-        desk = agent.modules["act"].part.approvals
+        desk = agent.setup.modules["act"].part.approvals
         [row] = await desk.list()
         assert (row.is_parked, probe.calls) == (True, [])
         await desk.decide(row.id, row.digest, "approve", by="ann")

@@ -515,9 +515,9 @@ async def test_steps_before_a_start_that_fails_are_on_the_tape(tmp_path: Path, s
         memory.is_ill = True
         with pytest.raises(TransientError):
             await agent.start()
-        assert agent.stored_counts["lost"] == 0
+        assert agent.agent_state.account["lost"] == 0
         await agent.stop()
-        assert agent.stored_counts["lost"] == 0
+        assert agent.agent_state.account["lost"] == 0
     async with Memory(f"sqlite:///{tmp_path}/m.db", read_only=True) as kept:
         assert len(await kept.cycles()) == 1
 

@@ -231,7 +231,7 @@ async def lived(path: Path, clock: VirtualClock, *, ends_badly: bool) -> list[we
         await agent.submit("one more", session="ann")
         if ends_badly:
             await agent.stop(0.0)
-    return [weakref.ref(each) for each in (agent, memory, metrics, agent.modules["act"].part)]
+    return [weakref.ref(each) for each in (agent, memory, metrics, agent.setup.modules["act"].part)]
 
 
 @pytest.mark.parametrize("ends_badly", [False, True])

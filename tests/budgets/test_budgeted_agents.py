@@ -115,7 +115,7 @@ async def test_a_tool_that_is_tried_again_uses_more_until_there_is_no_more(clock
 
 async def test_people_let_a_call_run_that_there_was_no_budget_for(clock: VirtualClock) -> None:
     agent = agent_with({"hour": {"effects": 1}}, clock, acting=ASKED)
-    executor = agent.modules["act"].part
+    executor = agent.setup.modules["act"].part
     approver = executor.approvals
 
     async def approve() -> str:
@@ -156,7 +156,7 @@ async def test_the_programs_own_approver_is_asked_where_there_is_one(
 ) -> None:
     agent = agent_with({"hour": {"effects": 1}}, clock)
     asked: list[Call] = []
-    agent.modules["act"].part.confirm = lambda call: asked.append(call) or verdict
+    agent.setup.modules["act"].part.confirm = lambda call: asked.append(call) or verdict
 
     result = await act(agent, Call("send"), Call("send", {"x": 2}))
 

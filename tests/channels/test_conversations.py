@@ -124,7 +124,7 @@ async def test_of_a_session_that_is_forgotten_no_address_is_kept(clock: VirtualC
         rows = agent.agent_state.rows_of(OWNER)
         assert rows is not None
         assert "alice" in str(await rows.list())
-        await agent.session_control.forget("chat:alice")
+        await agent.conversations.control.forget("chat:alice")
         kept = str(await rows.list())
         assert "alice" not in kept
         assert "bob" in kept

@@ -89,7 +89,7 @@ def has_begun(agent: Agent, session: str, number: int = 1) -> bool:
 
 
 async def is_shown_running(agent: Agent, session: str) -> bool:
-    return (await agent.session_control.show(session)).state == "running"
+    return (await agent.conversations.control.show(session)).state == "running"
 
 
 @asynccontextmanager
@@ -183,18 +183,18 @@ async def test_a_session_is_reset_changed_and_forgotten_at_another_node(url: str
         record = await other.reset(session, by="ada")
         assert record.ordinal == 2
         assert (await other.wait(waiting.run_id, 0)).error == "reset"
-        assert (await owner.session_control.show(session)).ordinal == 2
-        view = await other.session_control.change(session, title="Trip", defaults={"timeout": 60})
+        assert (await owner.conversations.control.show(session)).ordinal == 2
+        view = await other.conversations.control.change(session, title="Trip", defaults={"timeout": 60})
         assert (view.title, view.defaults, view.ordinal) == ("Trip", {"timeout": 60}, 2)
-        assert (await owner.session_control.show(session)).title == "Trip"
+        assert (await owner.conversations.control.show(session)).title == "Trip"
         run = await other.submit("hello again", session=session)
         assert (await nodes.ended(1, run.run_id)).options.timeout == 60
         with pytest.raises(LookupError, match="no session 'none"):
             await other.reset(nodes.session_of(0, "none"))
-        assert await other.session_control.forget(session, "ada") > 0
+        assert await other.conversations.control.forget(session, "ada") > 0
         for agent in nodes.agents:
             with pytest.raises(LookupError):
-                await agent.session_control.show(session)
+                await agent.conversations.control.show(session)
             with pytest.raises(LookupError):
                 await agent.wait(run.run_id, 0)
 

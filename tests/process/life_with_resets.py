@@ -70,7 +70,7 @@ async def life(folder: Path, which: str) -> dict[str, Any]:
             await agent.stop(1.0)
             return {}
         await asyncio.sleep(0.3)
-        found: dict[str, Any] = {"ordinal": (await agent.session_records.get("alice")).ordinal}
+        found: dict[str, Any] = {"ordinal": (await agent.conversations.records.get("alice")).ordinal}
         for name in RUNS:
             receipt = await agent.submit(name, session="bob" if name == "other" else "alice", idempotency_key=name)
             status = await agent.wait(receipt.run_id, 10)

@@ -37,7 +37,7 @@ def agent_of(clock: VirtualClock, script: Sequence[Any], *, plan: Any = None, **
 
 
 def model_of(agent: Agent) -> ScriptedModel:
-    found: ScriptedModel = agent.modules["plan"].part.model
+    found: ScriptedModel = agent.setup.modules["plan"].part.model
     return found
 
 

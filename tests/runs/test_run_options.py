@@ -178,7 +178,9 @@ async def test_what_a_steering_message_chose_holds_from_the_next_request_on(cloc
 async def test_defaults_of_a_session_hold_where_a_message_says_nothing(clock: VirtualClock) -> None:
     planner = Choosy()
     async with agent_of(clock, planner) as agent:
-        await agent.session_records.change("alice", defaults=RunOptions(model="large", thinking="high", timeout=60.0))
+        await agent.conversations.records.change(
+            "alice", defaults=RunOptions(model="large", thinking="high", timeout=60.0)
+        )
         own = await agent.submit("go", session="alice", options={"model": "small", "verbose": True})
         usual = await agent.submit("go", session="alice")
         other = await agent.submit("go", session="bob")
@@ -227,14 +229,14 @@ async def test_defaults_that_cannot_hold_any_more_are_left_out(
     clock: VirtualClock, defaults: dict[str, Any], chosen: dict[str, Any], holds: dict[str, Any]
 ) -> None:
     async with agent_of(clock, Thinker()) as agent:
-        await agent.session_records.change("alice", defaults=RunOptions(**defaults))
+        await agent.conversations.records.change("alice", defaults=RunOptions(**defaults))
         run = await agent.submit("go", session="alice", options=chosen)
         assert (await agent.wait(run.run_id)).options.given == holds
 
 
 async def test_thoughts_that_the_model_of_the_session_does_not_have_are_refused(clock: VirtualClock) -> None:
     async with agent_of(clock, Thinker()) as agent:
-        await agent.session_records.change("alice", defaults=RunOptions(model="small"))
+        await agent.conversations.records.change("alice", defaults=RunOptions(model="small"))
         with pytest.raises(ValueError, match="option thinking is 'high': small does not think"):
             await agent.submit("go", session="alice", options={"thinking": "high"})
 
@@ -245,6 +247,6 @@ async def test_all_defaults_for_models_are_left_out_where_no_model_plans_any_mor
 
     async with agent_of(clock, plan) as agent:
         defaults = RunOptions(model="small", thinking="low", instructions="Rhyme.", timeout=60.0)
-        await agent.session_records.change("alice", defaults=defaults)
+        await agent.conversations.records.change("alice", defaults=defaults)
         run = await agent.submit("go", session="alice")
         assert (await agent.wait(run.run_id)).options == RunOptions(timeout=60.0)

@@ -302,7 +302,7 @@ async def test_what_is_pursued_in_a_plan_that_is_cut_becomes_one_run(
             served.append(context.run.goal)
             return Action(output="done")
         for perception in perceptions:
-            task = asyncio.ensure_future(agent.submission.pursue(perception))
+            task = asyncio.ensure_future(agent.conversations.submission.pursue(perception))
             if len(cuts) < 1:
                 cuts.append(at)
                 for _ in range(at):

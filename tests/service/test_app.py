@@ -167,7 +167,7 @@ async def test_the_file_may_say_the_terms_of_a_tool(file: Path, edit: Edit, monk
         '[[tools]]\nuse = "termed_tools:plain"\nconcurrency = 2\nresources = ["door"]\napproval = "deny"\n',
     )
     agent = build_agent(load(file, environ={}))
-    tools = agent.modules["act"].part.tools
+    tools = agent.setup.modules["act"].part.tools
 
     assert (tools["note"].terms.rate, tools["note"].terms.timeout) == ("10/min", 5.0)
     terms = tools["plain"].terms
@@ -290,7 +290,7 @@ async def test_a_reload_rebuilds_only_what_the_change_concerns(service: Service,
     agent = service.agent
 
     def parts() -> dict[str, Any]:
-        return {phase: module.part for phase, module in agent.modules.items()}
+        return {phase: module.part for phase, module in agent.setup.modules.items()}
 
     before = parts()
     await service.reload()
@@ -375,13 +375,13 @@ async def test_what_needs_a_restart_is_said_every_time_and_not_applied(service: 
 async def test_a_bad_file_changes_nothing_and_is_told(service: Service, edit: Edit, change: tuple[str, str]) -> None:
     agent, heard = service.agent, []
     agent.events.subscribe(ErrorOccurred, heard.append)
-    modules, settings = agent.modules, agent.settings
+    modules, settings = agent.setup.modules, agent.settings
     edit(*change)
 
     with pytest.raises(ConfigError, match=r"config\.toml:\d+"):
         await service.reload()
 
-    assert (agent.modules, agent.settings, agent.state) == (modules, settings, "running")
+    assert (agent.setup.modules, agent.settings, agent.state) == (modules, settings, "running")
     assert [(event.phase, event.policy) for event in heard] == [("reload", "continue")]
     assert await ask(agent, "you") == "hello you"
 

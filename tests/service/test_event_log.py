@@ -38,7 +38,7 @@ def log_of(agent: Agent) -> Iterator[list[dict[str, Any]]]:
     out, lines = io.StringIO(), list[dict[str, Any]]()
     logs = configure("info", "json", stream=out)
     try:
-        log_events(agent.core, agent.reports, agent.modules["sense"].name)
+        log_events(agent.core, agent.reports, agent.setup.modules["sense"].name)
         yield lines
     finally:
         logs.close()

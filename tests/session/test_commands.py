@@ -99,7 +99,7 @@ async def test_from_untrusted_senders_a_command_is_text(clock: VirtualClock) -> 
         await say(agent, "hello")
         forged = Perception("/new", source="mail", trust="untrusted", attributes={COMMAND: {"name": "stop"}})
         assert (await say(agent, forged)).output == "done"
-        assert (await agent.session_records.get("alice")).ordinal == 1
+        assert (await agent.conversations.records.get("alice")).ordinal == 1
     assert talker.asked[-1] == ("/new", None)
 
 
@@ -175,9 +175,9 @@ async def test_a_session_that_a_choice_of_a_model_makes_knows_where_it_came_from
 ) -> None:
     async with agent_of(clock, Talker(), tmp_path) as agent:
         assert (await say(agent, "/model large", origin=Origin("http"))).status == "ok"
-        assert (await agent.session_control.show("alice")).origin == Origin("http")
+        assert (await agent.conversations.control.show("alice")).origin == Origin("http")
         await say(agent, "hello", origin=Origin("python"))
-        assert (await agent.session_control.show("alice")).origin == Origin("http")
+        assert (await agent.conversations.control.show("alice")).origin == Origin("http")
 
 
 async def test_the_time_of_a_status_is_that_of_the_zone_of_the_sessions(clock: VirtualClock) -> None:
@@ -233,11 +233,11 @@ async def test_a_command_with_a_key_is_carried_out_once(clock: VirtualClock, tmp
         await say(agent, "hello again")
         again = await say(agent, "/new", idempotency_key="k")
         assert (again.run_id, again.reply) == (first.run_id, first.reply)
-        assert (await agent.session_records.get("alice")).ordinal == 2
+        assert (await agent.conversations.records.get("alice")).ordinal == 2
     async with agent_of(clock, Talker(), tmp_path) as agent:
         assert (await agent.submit("/new", session="alice", idempotency_key="k")).run_id == first.run_id
         await clock.sleep(5)
-        assert (await agent.session_records.get("alice")).ordinal == 2
+        assert (await agent.conversations.records.get("alice")).ordinal == 2
 
 
 async def test_a_command_that_was_accepted_is_carried_out_by_the_next_process(
@@ -249,7 +249,7 @@ async def test_a_command_that_was_accepted_is_carried_out_by_the_next_process(
         await agent.stop(0.0)
     async with agent_of(clock, Talker(), tmp_path) as agent:
         assert (await agent.wait(receipt.run_id, 60)).status == "ok"
-        assert (await agent.session_records.get("alice")).ordinal == 2
+        assert (await agent.conversations.records.get("alice")).ordinal == 2
 
 
 async def test_commands_do_not_wait_for_the_run_in_hand(clock: VirtualClock) -> None:
@@ -282,4 +282,4 @@ async def test_a_command_of_an_earlier_process_leaves_what_was_said_since(
     async with agent_of(clock, Talker(100), tmp_path) as agent:
         assert (await agent.wait("left", 60)).status == "ok"
         assert (await agent.wait("since", 600)).status == "ok"
-        assert (await agent.session_records.get("alice")).ordinal == (2 if name == "new" else 1)
+        assert (await agent.conversations.records.get("alice")).ordinal == (2 if name == "new" else 1)

@@ -198,13 +198,13 @@ async def test_a_reset_cuts_the_calls_in_hand_and_what_they_had_done_stays_known
 async def test_title_defaults_and_origin_outlive_resets_and_restarts(clock: VirtualClock, tmp_path: Path) -> None:
     async with agent_of(clock, Reader(), tmp_path) as agent:
         await say(agent, "one", origin=Origin("mail", "inbox", "alice@example.org"))
-        await agent.session_records.change("alice", title="Holidays")
+        await agent.conversations.records.change("alice", title="Holidays")
         await agent.reset("alice")
     async with agent_of(clock, Reader(), tmp_path) as agent:
-        record = await agent.session_records.get("alice")
+        record = await agent.conversations.records.get("alice")
         await clock.sleep(60)
         await say(agent, "two", origin=Origin("http"))
-        later = await agent.session_records.get("alice")
+        later = await agent.conversations.records.get("alice")
 
     assert (record.id, record.title, record.origin) == (
         "alice#2", "Holidays", Origin("mail", "inbox", "alice@example.org"),
@@ -259,7 +259,7 @@ async def test_a_session_that_was_idle_while_no_process_ran_begins_anew(clock: V
     async with agent_of(clock, reader, tmp_path, settings=settings) as agent:
         await say(agent, "two")
         await say(agent, "three")
-        assert (await agent.session_records.get("alice")).ordinal == 2
+        assert (await agent.conversations.records.get("alice")).ordinal == 2
 
     assert reader.read == [[], [], ["two"]]
 
@@ -289,7 +289,7 @@ async def test_two_messages_that_come_at_once_begin_one_new_conversation(
         runs = await asyncio.gather(*[agent.submit(text, session="alice") for text in ("two", "three")])
         for run in runs:
             assert (await agent.wait(run.run_id, 60)).status == "ok"
-        assert (await agent.session_records.get("alice")).ordinal == 2
+        assert (await agent.conversations.records.get("alice")).ordinal == 2
 
     assert sorted(len(each) for each in reader.read) == [0, 0, 1]
 

@@ -44,7 +44,7 @@ async def test_sessions_are_listed_in_pages_and_shown(clock: VirtualClock, folde
         run = await agent.submit("again", session="s0", origin=Origin("http"))
         await clock.sleep(1)
         waiting = await agent.submit("and again", session="s0")
-        control = agent.session_control
+        control = agent.conversations.control
         first = await control.list(2)
         second = await control.list(2, first.next)
         third = await control.list(2, second.next)
@@ -62,15 +62,15 @@ async def test_sessions_are_listed_in_pages_and_shown(clock: VirtualClock, folde
 async def test_places_that_no_page_named_are_refused(clock: VirtualClock, after: str) -> None:
     async with agent_of(clock, None) as agent:
         with pytest.raises(ValueError, match="must be the 'next' of the page before"):
-            await agent.session_control.list(5, after)
+            await agent.conversations.control.list(5, after)
         for limit in (0, 1_001):
             with pytest.raises(ValueError, match="must be 1 to 1000"):
-                await agent.session_control.list(limit)
+                await agent.conversations.control.list(limit)
 
 
 async def test_a_title_and_defaults_are_set_and_taken_back(clock: VirtualClock, folder: Path | None) -> None:
     async with agent_of(clock, folder) as agent:
-        control = agent.session_control
+        control = agent.conversations.control
         made = await control.change(
             "new one", title="  Holidays \n in Rome ", defaults={"timeout": 60, "verbose": True}
         )
@@ -91,17 +91,17 @@ async def test_no_conversation_is_taken_for_one_before_it(clock: VirtualClock, f
     """What modules keep by its id, as the skills that it began with, ends with it."""
     async with agent_of(clock, folder) as agent:
         seen = []
-        for step in (None, agent.reset, agent.session_control.forget):
+        for step in (None, agent.reset, agent.conversations.control.forget):
             if step is not None:
                 await step("alice")
             await say(agent, "hello", "alice")
-            seen.append(await agent.session_records.conversation("alice"))
+            seen.append(await agent.conversations.records.conversation("alice"))
             await clock.sleep(1)
-            assert await agent.session_records.conversation("alice") == seen[-1]
+            assert await agent.conversations.records.conversation("alice") == seen[-1]
     assert len(set(seen)) == 3
     if folder is not None:
         async with agent_of(clock, folder) as again:
-            assert await again.session_records.conversation("alice") == seen[-1]
+            assert await again.conversations.records.conversation("alice") == seen[-1]
 
 
 async def test_forgetting_ends_what_goes_on_and_leaves_nothing(clock: VirtualClock, folder: Path | None) -> None:
@@ -110,20 +110,20 @@ async def test_forgetting_ends_what_goes_on_and_leaves_nothing(clock: VirtualClo
         await say(agent, "one", "bob")
         run = await agent.submit("two", session="alice")
         await clock.sleep(5)
-        gone = await agent.session_control.forget("alice", "tom")
+        gone = await agent.conversations.control.forget("alice", "tom")
 
         assert (gone > 0) == (folder is not None)
         with pytest.raises(LookupError):
-            await agent.session_control.show("alice")
+            await agent.conversations.control.show("alice")
         for run_id in (done.run_id, run.run_id):
             with pytest.raises(LookupError):
                 await agent.wait(run_id, 0)
         assert await agent.conversations.transcripts.read("alice") == []
-        assert [each.key for each in (await agent.session_control.list()).sessions] == ["bob"]
+        assert [each.key for each in (await agent.conversations.control.list()).sessions] == ["bob"]
         with pytest.raises(LookupError):
-            await agent.session_control.forget("alice")
+            await agent.conversations.control.forget("alice")
         await say(agent, "three", "alice")
-        assert (await agent.session_control.show("alice")).id == "alice#1"
+        assert (await agent.conversations.control.show("alice")).id == "alice#1"
     if folder is not None:
         assert verify(str(folder / "memory.db")).is_whole
 
@@ -135,7 +135,7 @@ async def test_a_message_that_comes_while_its_session_is_forgotten_is_refused_or
         for number in range(3):
             await say(agent, f"old {number}", "alice")
         coming = [asyncio.ensure_future(agent.submit("on its way", session="alice"))]
-        forgetting = asyncio.ensure_future(agent.session_control.forget("alice"))
+        forgetting = asyncio.ensure_future(agent.conversations.control.forget("alice"))
         while not forgetting.done():
             coming.append(asyncio.ensure_future(agent.submit(f"meanwhile {len(coming)}", session="alice")))
             await asyncio.sleep(0)
@@ -151,5 +151,5 @@ async def test_a_message_that_comes_while_its_session_is_forgotten_is_refused_or
         accepted = [each.run_id for each in found if not isinstance(each, BaseException)]
         statuses = [await agent.wait(run_id, 600) for run_id in accepted if agent.runs.find(run_id) is not None]
         assert len(said) == 1 + len(statuses), "a message is in the transcript whole, or was forgotten whole"
-        assert (await agent.session_control.show("alice")).id == "alice#1"
+        assert (await agent.conversations.control.show("alice")).id == "alice#1"
     assert verify(str(tmp_path / "memory.db")).is_whole

@@ -149,8 +149,8 @@ class Watch:
         for session, lane in agent.sessions.by_key.items():
             if (lane.cycle is not None) != (session in self._open) and agent.stepper._chain is None:
                 self.breach(f"session {session} has {'a' if lane.cycle else 'no'} cycle, {self._open} were told of")
-        if agent.stored_counts["lost"]:
-            self.breach(f"{agent.stored_counts['lost']} experiences were lost")
+        if agent.agent_state.account["lost"]:
+            self.breach(f"{agent.agent_state.account['lost']} experiences were lost")
         self.demand()
 
     # -- events

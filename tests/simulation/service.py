@@ -240,7 +240,7 @@ class Service:
 
     async def answer(self, choose: Callable[[], Decision | None]) -> None:
         """Answer what people are asked, the oldest question first; None leaves one open."""
-        desk = self.agent.modules["act"].part.approvals
+        desk = self.agent.setup.modules["act"].part.approvals
         if self.agent.state not in ("running", "pausing", "paused"):
             return
         for row in reversed(await desk.list()):
@@ -323,9 +323,9 @@ class Service:
         await self.come(lambda: agent.stats.total_cycles > cycles + 3, "cycles complete")
         await self.come(lambda: set(agent.sessions.by_key) == {"main"}, "sessions without work are forgotten")
         await self.come(lambda: not agent.left_behind, "phases that were left behind end")
-        acting = agent.modules["act"].part.snapshot
+        acting = agent.setup.modules["act"].part.snapshot
         await self.come(lambda: not acting()["left_behind"] and not acting()["detached"], "tools end", acting)
-        sensors = agent.modules["sense"].part.snapshot
+        sensors = agent.setup.modules["sense"].part.snapshot
         await self.come(lambda: all(each["state"] == "ok" for each in sensors()["sensors"].values()), "sensors work")
         await self.come(lambda: not set(agent.health.alerts) - {"slow"}, "the agent is well")
         self.check()

@@ -101,7 +101,7 @@ class Treadmill:
 
     async def sense(self) -> list[Perception]:
         self.count += 1
-        while self.agent.stored_counts["waiting"] > KEPT // 2 or self.agent.memory.snapshot()["queued"] > KEPT:
+        while self.agent.agent_state.account["waiting"] > KEPT // 2 or self.agent.memory.snapshot()["queued"] > KEPT:
             await asyncio.sleep(0.001)
         if self.count % self._every == 0:
             gc.collect()
@@ -154,7 +154,7 @@ async def soak(cycles: int, folder: Path, told: Callable[[Sample], object] = lam
     async with agent:
         await treadmill.over.wait()
         seconds = time.monotonic() - began
-        lost = agent.stored_counts["lost"]
+        lost = agent.agent_state.account["lost"]
         await agent.stop(1.0)
     return Soaked(treadmill.count, seconds, tuple(treadmill.samples), lost, agent.runs.open)
 

@@ -31,7 +31,7 @@ async def prompt_of(agent: AgentParts, session: str, message: str = "", *, with_
         raise ConflictError(f'{agent.setup.modules["plan"].name} asks no model: it has no prompt (plan.use = "llm")')
     known = agent.sessions.by_key.get(session)
     run = known.run if known is not None else None
-    record = await agent.session_records.find(session)
+    record = await agent.conversations.records.find(session)
     options = NO_OPTIONS if record is None else record.defaults
     first_message = Perception(message, source="messages", kind="message", session=session, trust="trusted")
     about = run.context() if run is not None else _run_about(first_message, options)

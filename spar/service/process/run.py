@@ -54,7 +54,7 @@ def run(
     lock = take_state_dir(loaded)
     try:
         agent = build_agent(loaded)
-        log_events(agent.core, agent.reports, agent.modules["sense"].name)
+        log_events(agent.core, agent.reports, agent.setup.modules["sense"].name)
         settings = loaded.settings.log
         logs = configure(settings.level, settings.format, file=_log_file(loaded))
         if agent.core.traces is not None:

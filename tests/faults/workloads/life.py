@@ -179,7 +179,7 @@ def signing(world: World, decide: Callable[[str], tuple[str, float]]) -> Person:
     """Somebody who answers every question three times at once: as `decide(event)` says, after so many seconds."""
 
     async def answer(made: Agent) -> None:
-        desk: Approver = made.modules["act"].part.approvals
+        desk: Approver = made.setup.modules["act"].part.approvals
         while True:
             for row in await desk.list():
                 event = str(row.call.params["event"])

@@ -78,7 +78,7 @@ async def test_a_slow_store_never_delays_a_cycle(clock: VirtualClock) -> None:
     async with agent:
         await clock.sleep(10.5)
         assert agent.stats.total_cycles == 11
-        assert agent.stored_counts == {"stored": 0, "waiting": 11, "lost": 0}
+        assert agent.agent_state.account == {"stored": 0, "waiting": 11, "lost": 0}
 
 
 async def test_what_is_kept_is_written_in_the_order_in_which_it_came(clock: VirtualClock) -> None:
@@ -208,7 +208,7 @@ async def test_what_waits_for_another_method_goes_on_while_one_fails(clock: Virt
     async with agent:
         await clock.sleep(20.5)
         assert len(store.cycles) == 21, "none waits for an experience"
-    assert agent.stored_counts == {"stored": 21, "waiting": 0, "lost": 21}
+    assert agent.agent_state.account == {"stored": 21, "waiting": 0, "lost": 21}
 
 
 async def test_the_back_off_is_the_store_s_and_no_longer_for_each_item(clock: VirtualClock) -> None:
@@ -239,7 +239,7 @@ async def test_a_stop_with_a_store_that_fails_takes_no_longer_than_its_back_off_
 
     assert clock.elapsed - before < 0.1
     assert len(shelf.attempts) <= attempts + 1
-    assert agent.stored_counts == {"stored": 0, "waiting": 0, "lost": 91}
+    assert agent.agent_state.account == {"stored": 0, "waiting": 0, "lost": 91}
     assert agent.stats.outcomes["acted"] == 91
 
 
@@ -271,8 +271,8 @@ async def test_stopping_writes_everything_that_was_accepted(clock: VirtualClock)
     agent = learning_agent(shelf, clock)
     async with agent:
         await clock.sleep(4.5)
-        assert agent.stored_counts["waiting"] > 0
-    assert agent.stored_counts == {"stored": 5, "waiting": 0, "lost": 0}
+        assert agent.agent_state.account["waiting"] > 0
+    assert agent.agent_state.account == {"stored": 5, "waiting": 0, "lost": 0}
     assert len(shelf.kept) == 5
 
 
@@ -284,9 +284,9 @@ async def test_stopping_waits_for_a_hung_store_only_so_long(clock: VirtualClock)
         before = clock.elapsed
         await agent.stop()
         assert clock.elapsed - before < 15
-        assert agent.stored_counts["waiting"] == 1
+        assert agent.agent_state.account["waiting"] == 1
     await clock.sleep(1)
-    assert agent.stored_counts == {"stored": 1, "waiting": 0, "lost": 0}
+    assert agent.agent_state.account == {"stored": 1, "waiting": 0, "lost": 0}
 
 
 async def test_flush_says_whether_all_is_written(clock: VirtualClock) -> None:

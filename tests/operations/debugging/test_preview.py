@@ -62,7 +62,7 @@ async def test_a_planner_without_a_model_says_so(clock: VirtualClock) -> None:
 
 async def test_the_options_of_the_session_count(clock: VirtualClock) -> None:
     async with agent_of(clock, ScriptedModel([])) as agent:
-        await agent.session_records.change("alice", defaults=RunOptions(instructions="speak French"))
+        await agent.conversations.records.change("alice", defaults=RunOptions(instructions="speak French"))
         found = await prompt_of(agent, "alice", with_text=True)
 
     (added,) = [each for each in found["parts"] if each["origin"] == "options of the run"]
