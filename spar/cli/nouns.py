@@ -132,7 +132,7 @@ def ask(options: Options, operation: Operation[Any, Any], given: Any, other: Pat
             if other is None:
                 return (client.call if is_typed else client.answer)(operation, given)
         except NotRunningError:
-            if operation.stored is None:
+            if not operation.is_stored:
                 raise
         from spar.cli.offline import ask_store  # a running service answers most commands
 

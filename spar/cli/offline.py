@@ -62,7 +62,7 @@ def ask_store(options: Options, operation: Operation[Any, Any], given: Any, othe
             draft.detail |= entry.detail_of(given)
         try:
             with nullcontext() if draft is None else auditing(draft):
-                return await operation.from_store(store, given, Caller(who))
+                return await operation.run(store, given, Caller(who))
         except ConflictError as error:
             fail(str(error))
         except ValueError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,7 +14,6 @@ from spar.operations.operation import (
     Caller,
     Column,
     CommandForm,
-    StoreAlone,
     TimedChoice,
     chosen,
     effect_form,
@@ -27,8 +25,6 @@ from spar.service.token_rows import LONGEST_DAYS, NewToken, Scope, TokenView
 from spar.types import Trust
 
 if TYPE_CHECKING:
-    from spar.channels.senders import Senders
-    from spar.config.tables.settings import Settings
     from spar.service.app import Service
 
 Terms = Annotated[Literal["trusted", "untrusted"], Meta(description="The trust in its text.")]
@@ -100,39 +96,19 @@ def _decided(argument: str, done: str, *examples: str, has_trust: bool = False) 
     return effect_form(done, subject, *examples, arguments=(argument,))
 
 
-def _senders(service: Service) -> Senders:
-    senders: Senders = service.agent.attachments.get("senders")
-    return senders
-
-
 async def _ask(service: Service, work: str, **given: Any) -> SenderView:
-    return _view_of(await _senders(service).ask(work, **given))
+    return _view_of(await service.agent.attachments.get("senders").ask(work, **given))
 
 
 def _nobody(given: SenderChoice) -> str:
     return f"no sender is {given.status}" if given.status else "nobody has written, and the configuration names nobody"
 
 
-async def _senders_stored(store: StoreAlone, given: SenderChoice) -> list[SenderView]:
-    rows = [row for row in await records_in(store, KIND, SenderRow) if row.agent == store.agent_name]
-    return _listed(given, rows, store.loaded("senders").settings)
-
-
-def _listed(given: SenderChoice, rows: Iterable[SenderRow], settings: Settings) -> list[SenderView]:
-    """Return the senders: first those with a row, the newest first, then the configured ones."""
-    rules, status = rules_of(settings.senders), given.status
-    views = [_view_of(row) for row in sorted(rows, key=_newest, reverse=True)]
-    views += [SenderView(name, "allowed", "settings", terms.person, terms.trust) for name, terms in rules.allow.items()]
-    views += [SenderView(name, "denied", "settings") for name in sorted(rules.deny)]
-    views = [view for view in views if status in (None, view.status)]
-    return chosen(given, views, lambda row: row.last_at or row.decided_at)
-
-
 @operation(
     "senders list",
     "GET /v1/senders",
     "read",
-    stored=_senders_stored,
+    is_stored=True,
     command=CommandForm(
         columns=(
             Column("sender", "sender"),
@@ -147,11 +123,20 @@ def _listed(given: SenderChoice, rows: Iterable[SenderRow], settings: Settings) 
         examples=("spar senders list", "spar senders list --status waiting"),
     ),
 )
-async def list_senders(service: Service, given: SenderChoice) -> list[SenderView]:
+async def list_senders(store: AgentStore, given: SenderChoice) -> list[SenderView]:
     """List the senders that the configuration names, that have written, or that people have decided about.
 
     Messages of unknown senders are not read, only counted."""
-    return _listed(given, await _senders(service).rows(), service.agent.settings)
+    if store.agent is None:
+        rows = [row for row in await records_in(store, KIND, SenderRow) if row.agent == store.agent_name]
+    else:
+        rows = await store.agent.attachments.get("senders").rows()
+    rules, status = rules_of(store.configuration("senders").settings.senders), given.status
+    views = [_view_of(row) for row in sorted(rows, key=_newest, reverse=True)]
+    views += [SenderView(name, "allowed", "settings", terms.person, terms.trust) for name, terms in rules.allow.items()]
+    views += [SenderView(name, "denied", "settings") for name in sorted(rules.deny)]
+    views = [view for view in views if status in (None, view.status)]
+    return chosen(given, views, lambda row: row.last_at or row.decided_at)
 
 
 @operation(
@@ -227,7 +212,7 @@ class TokenName(Struct, frozen=True, forbid_unknown_fields=True):
     "tokens list",
     "GET /v1/tokens",
     "admin",
-    stored=True,
+    is_stored=True,
     command=CommandForm(
         columns=(
             Column("name", "name"),
@@ -251,7 +236,7 @@ async def list_tokens(store: AgentStore, given: TimedChoice) -> list[TokenView]:
     "tokens create",
     "POST /v1/tokens",
     "admin",
-    stored=True,
+    is_stored=True,
     status=201,
     audit=AuditRule("token.create", ("token",), subject="name", detail=("scopes", "days")),
     command=CommandForm(
@@ -273,7 +258,7 @@ async def create(store: AgentStore, given: TokenBody, caller: Caller) -> NewToke
     "tokens revoke",
     "DELETE /v1/tokens/{name}",
     "admin",
-    stored=True,
+    is_stored=True,
     audit=AuditRule("token.revoke", ("token",), subject="name"),
     command=effect_form("revoked", lambda token: token.name, "spar tokens revoke dashboard"),
 )

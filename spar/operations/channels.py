@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from msgspec import Meta, Struct
@@ -17,7 +16,6 @@ from spar.operations.operation import (
     Column,
     CommandForm,
     RowsChoice,
-    StoreAlone,
     TimedChoice,
     chosen,
     effect_form,
@@ -26,8 +24,7 @@ from spar.operations.operation import (
 from spar.records.senders import ChannelState, Delivery, Direction
 
 if TYPE_CHECKING:
-    from spar.channels.conversations import Channels
-    from spar.channels.notices import Notices
+    from spar.agent.parts import AgentParts
     from spar.service.app import Service
 
 #: The id of a message in examples.
@@ -80,18 +77,8 @@ def _last_errors(state: ChannelState) -> str:
     return one_line("; ".join(filter(None, errors)), 100)
 
 
-def _channels(service: Service) -> Channels:
-    channels: Channels = service.agent.attachments.get("channels")
-    return channels
-
-
-async def _asked(service: Service, work: str, **given: str) -> Any:
-    return await _channels(service).ask(work, **given)
-
-
-def _notices(service: Service) -> Notices:
-    notices: Notices = service.agent.attachments.get("notices")
-    return notices
+async def _asked(agent: AgentParts, work: str, **given: str) -> Any:
+    return await agent.attachments.get("channels").ask(work, **given)
 
 
 async def _waiting(store: AgentStore, owner: str) -> list[dict[str, Any]]:
@@ -103,38 +90,7 @@ async def _waiting(store: AgentStore, owner: str) -> list[dict[str, Any]]:
     return [row for key, row in stored.items() if key.startswith("out/") and "channel" in row]
 
 
-async def _channels_stored(store: StoreAlone, given: RowsChoice) -> dict[str, ChannelState]:
-    rows = await _waiting(store, "channels")
-    counts = Counter((row["channel"], row["state"]) for row in rows)
-    states = {
-        part.label: ChannelState(Direction(NOT_RUNNING), Direction(NOT_RUNNING), counts[part.label, "waiting"],
-                                 counts[part.label, "failed"])
-        for part in store.loaded("channels").settings.channels
-    }  # fmt: skip
-    return dict(chosen(given, states.items()))
-
-
-async def _undelivered_stored(store: StoreAlone, given: TimedChoice) -> list[Delivery]:
-    settings = store.loaded("channels", "notifiers").settings
-    names = {part.label for part in settings.channels} | {part.label for part in settings.notifiers}
-    stored = [*await _waiting(store, "channels"), *await _waiting(store, "notices")]
-    rows = [convert(row, Delivery) for row in stored]
-    return _undelivered((row for row in rows if row.channel in names), given)
-
-
-def _undelivered(rows: Iterable[Delivery], given: TimedChoice) -> list[Delivery]:
-    """Return the messages that were put aside, and those with failed attempts, the oldest first."""
-    failed = [row for row in rows if row.state == "failed" or row.attempts]
-    return chosen(given, sorted(failed, key=lambda row: (row.at, row.id)), lambda row: row.at)
-
-
-async def _notifiers_stored(store: StoreAlone, given: RowsChoice) -> list[NotifierState]:
-    counts = Counter((row["channel"], row["state"]) for row in await _waiting(store, "notices"))
-    parts = store.loaded("notifiers").settings.notifiers
-    return chosen(given, [NotifierState(part.label, counts[part.label, "waiting"]) for part in parts])
-
-
-@operation("channels list", "GET /v1/channels", "read", stored=_channels_stored, command=CommandForm(
+@operation("channels list", "GET /v1/channels", "read", is_stored=True, command=CommandForm(
     rows=lambda states: list(states.items()),
     columns=(
         Column("channel", lambda row: row[0]), Column("receives", lambda row: row[1].receiving.state),
@@ -146,13 +102,22 @@ async def _notifiers_stored(store: StoreAlone, given: RowsChoice) -> list[Notifi
     empty="no channels are configured ([[channels]])",
     examples=("spar channels list",),
 ))  # fmt: skip
-async def list_channels(service: Service, given: RowsChoice) -> dict[str, ChannelState]:
+async def list_channels(store: AgentStore, given: RowsChoice) -> dict[str, ChannelState]:
     """List the channels by name: whether each receives and sends, how many messages wait, and how many came and went
     since the start."""
-    return cast("dict[str, ChannelState]", dict(chosen(given, (await _asked(service, "list")).items())))
+    if store.agent is not None:
+        states = await _asked(store.agent, "list")
+    else:
+        counts = Counter((row["channel"], row["state"]) for row in await _waiting(store, "channels"))
+        states = {
+            part.label: ChannelState(Direction(NOT_RUNNING), Direction(NOT_RUNNING), counts[part.label, "waiting"],
+                                     counts[part.label, "failed"])
+            for part in store.configuration("channels").settings.channels
+        }  # fmt: skip
+    return cast("dict[str, ChannelState]", dict(chosen(given, states.items())))
 
 
-@operation("channels failed", "GET /v1/deliveries", "read", stored=_undelivered_stored,
+@operation("channels failed", "GET /v1/deliveries", "read", is_stored=True,
            command=CommandForm(
     columns=(
         Column("id", "id"), Column("state", "state"), Column("since", "at", "time"), Column("channel", "channel"),
@@ -162,10 +127,18 @@ async def list_channels(service: Service, given: RowsChoice) -> dict[str, Channe
     empty="all messages were delivered",
     examples=("spar channels failed",),
 ))  # fmt: skip
-async def undelivered(service: Service, given: TimedChoice) -> list[Delivery]:
+async def undelivered(store: AgentStore, given: TimedChoice) -> list[Delivery]:
     """List messages that could not be delivered, the oldest first: `failed` ones are not tried again, `waiting` ones
     are."""
-    return _undelivered(convert(await _asked(service, "failed"), list[Delivery]), given)
+    if store.agent is not None:
+        rows = convert(await _asked(store.agent, "failed"), list[Delivery])
+    else:
+        settings = store.configuration("channels", "notifiers").settings
+        names = {part.label for part in (*settings.channels, *settings.notifiers)}
+        stored = [*await _waiting(store, "channels"), *await _waiting(store, "notices")]
+        rows = [convert(row, Delivery) for row in stored if row["channel"] in names]
+    failed = [row for row in rows if row.state == "failed" or row.attempts]
+    return chosen(given, sorted(failed, key=lambda row: (row.at, row.id)), lambda row: row.at)
 
 
 def _place(row: Delivery) -> str:
@@ -177,7 +150,7 @@ def _place(row: Delivery) -> str:
            command=effect_form("tried again", _place, f"spar channels retry {_ID}"))  # fmt: skip
 async def retry(service: Service, given: MessageId) -> Delivery:
     """Try a failed message again."""
-    return convert(await _asked(service, "retry", id=given.id), Delivery)
+    return convert(await _asked(service.agent, "retry", id=given.id), Delivery)
 
 
 @operation("channels drop", "POST /v1/deliveries/{id}:drop", "operate",
@@ -185,7 +158,7 @@ async def retry(service: Service, given: MessageId) -> Delivery:
            command=effect_form("dropped", _place, f"spar channels drop {_ID}"))  # fmt: skip
 async def drop(service: Service, given: MessageId) -> Delivery:
     """Delete a failed message: it is never sent."""
-    return convert(await _asked(service, "drop", id=given.id), Delivery)
+    return convert(await _asked(service.agent, "drop", id=given.id), Delivery)
 
 
 @operation("channels test", "POST /v1/channels/{name}:test", "operate", patience=LONGEST_TEST,
@@ -196,10 +169,10 @@ async def drop(service: Service, given: MessageId) -> Delivery:
 async def test_channel(service: Service, given: ChannelTest) -> TestResult:
     """Send a test message now, through a channel or a notifier of alerts. If it fails, `error` has the reason, with
     which the command ends (code 1)."""
-    return TestResult(given.name, await _asked(service, "test", name=given.name, address=given.to))
+    return TestResult(given.name, await _asked(service.agent, "test", name=given.name, address=given.to))
 
 
-@operation("notifiers list", "GET /v1/notifiers", "read", stored=_notifiers_stored,
+@operation("notifiers list", "GET /v1/notifiers", "read", is_stored=True,
            command=CommandForm(
     columns=(
         Column("notifier", "name"), Column(">sent", "sent"), Column(">waiting", "waiting"),
@@ -208,13 +181,17 @@ async def test_channel(service: Service, given: ChannelTest) -> TestResult:
     empty="no notifiers are configured ([[notifiers]])",
     examples=("spar notifiers list",),
 ))  # fmt: skip
-async def list_notifiers(service: Service, given: RowsChoice) -> list[NotifierState]:
+async def list_notifiers(store: AgentStore, given: RowsChoice) -> list[NotifierState]:
     """List the notifiers of alerts, with the numbers of notices that wait, and that each has sent since the start."""
-    return cast("list[NotifierState]", chosen(given, await _asked(service, "notifiers")))
+    if store.agent is not None:
+        return cast("list[NotifierState]", chosen(given, await _asked(store.agent, "notifiers")))
+    counts = Counter((row["channel"], row["state"]) for row in await _waiting(store, "notices"))
+    parts = store.configuration("notifiers").settings.notifiers
+    return chosen(given, [NotifierState(part.label, counts[part.label, "waiting"]) for part in parts])
 
 
 @operation("notifiers test", "POST /v1/notifiers/{name}:test", "operate", patience=LONGEST_TEST,
            audit=AuditRule("notifier.test", subject="name"))  # fmt: skip
 async def test(service: Service, given: NotifierName) -> TestResult:
     """Send a test notice through a notifier now; `error` is "" if it was sent."""
-    return TestResult(given.name, await _notices(service).test(given.name))
+    return TestResult(given.name, await service.agent.attachments.get("notices").test(given.name))

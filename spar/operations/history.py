@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
@@ -258,39 +258,6 @@ class ChangesAnswer(Struct, frozen=True):
     unknown: list[str]
 
 
-async def _nothing() -> None:
-    """Do nothing."""
-
-
-async def _changes(
-    store: AgentStore, given: ChangesChoice, look: Callable[[], Awaitable[None]] = _nothing
-) -> ChangesAnswer:
-    """Return what changed from the rows in a store. Args: look: brings them up to date first."""
-    from spar.ports.small_rows import rows_of
-    from spar.service.changes import MOST, PRESENT, ROWS, SINCE
-
-    since, kind, limit = given.since or datetime.now(UTC) - timedelta(days=1), given.kind, given.limit
-    await look()
-    unknown = list[str]()
-    store_rows, agent = rows_of(store.memory), store.agent_name
-    rows: list[ChangeRow] = []
-    if store_rows is not None:
-        recorded = dict(await store_rows.rows(f"{ROWS}:{agent}"))
-        first = recorded.pop(SINCE, None)
-        recorded.pop(PRESENT, None)
-        rows += [ChangeRow(_time(key.partition(" ")[0]), *change) for key, change in recorded.items()]
-        if first is None or _time(first) > since:
-            begun = "the next start of the service" if first is None else f"{_time(first):%Y-%m-%d %H:%M:%S} (UTC)"
-            unknown.append(f"settings and tools are recorded since {begun}")
-        if len(recorded) >= MOST and min(row.at for row in rows) > since:
-            unknown.append(f"the {MOST} newest changes of settings and tools are kept")
-        rows += _learnt(await store_rows.rows(f"ability:{agent}"), since)
-        rows += await _perceived(store_rows, agent, since)
-    rows += await _people(store, since)
-    rows = [row for row in rows if row.at >= since and kind in (None, row.kind)]
-    return ChangesAnswer(since, sorted(rows, key=lambda row: row.at, reverse=True)[:limit], unknown)
-
-
 def _learnt(rows: Mapping[str, Any], since: datetime) -> list[ChangeRow]:
     """Return the tools that were tried since a time: how often each went well, by kind of task, the last one first."""
     abilities = []
@@ -353,17 +320,40 @@ def _from_to(row: ChangeRow) -> str:
     return " → ".join(texts)
 
 
-@operation("changes", "GET /v1/changes", "read", stored=_changes, command=CommandForm(
+@operation("changes", "GET /v1/changes", "read", is_stored=True, command=CommandForm(
     rows=lambda answer: answer.rows,
     columns=(Column("at", "at", "time"), Column("kind", "kind"), Column("of", "what"), Column("what", _from_to)),
     empty=lambda given: "nothing changed",
     also=(CommandForm(sentence=lambda given, answer: "\n".join(answer.unknown)),),
     examples=("spar changes", "spar changes --since 7d --kind setting"),
 ))  # fmt: skip
-async def changes(service: Service, given: ChangesChoice) -> ChangesAnswer:
+async def changes(store: AgentStore, given: ChangesChoice) -> ChangesAnswer:
     """Say what changed, newest first: version, settings and tools, abilities that were tried, new kinds of lines,
     incidents, senders, and what people changed for good."""
-    return await _changes(service, given, service.changes.look_at_tools)
+    from spar.ports.small_rows import rows_of
+    from spar.service.changes import MOST, PRESENT, ROWS, SINCE
+
+    since, kind, limit = given.since or datetime.now(UTC) - timedelta(days=1), given.kind, given.limit
+    if store.changes is not None:
+        await store.changes.look_at_tools()
+    unknown = list[str]()
+    store_rows, agent = rows_of(store.memory), store.agent_name
+    rows: list[ChangeRow] = []
+    if store_rows is not None:
+        recorded = dict(await store_rows.rows(f"{ROWS}:{agent}"))
+        first = recorded.pop(SINCE, None)
+        recorded.pop(PRESENT, None)
+        rows += [ChangeRow(_time(key.partition(" ")[0]), *change) for key, change in recorded.items()]
+        if first is None or _time(first) > since:
+            begun = "the next start of the service" if first is None else f"{_time(first):%Y-%m-%d %H:%M:%S} (UTC)"
+            unknown.append(f"settings and tools are recorded since {begun}")
+        if len(recorded) >= MOST and min(row.at for row in rows) > since:
+            unknown.append(f"the {MOST} newest changes of settings and tools are kept")
+        rows += _learnt(await store_rows.rows(f"ability:{agent}"), since)
+        rows += await _perceived(store_rows, agent, since)
+    rows += await _people(store, since)
+    rows = [row for row in rows if row.at >= since and kind in (None, row.kind)]
+    return ChangesAnswer(since, sorted(rows, key=lambda row: row.at, reverse=True)[:limit], unknown)
 
 
 # -- the audit log

@@ -279,7 +279,7 @@ async def show(store: AgentStore, given: ExperienceId) -> ExperienceDetail:
     return detail
 
 
-@operation("memory forget", "DELETE /v1/memory/experiences/{id}", "admin", stored=True,
+@operation("memory forget", "DELETE /v1/memory/experiences/{id}", "admin", is_stored=True,
            audit=AuditRule("experience.forget", ("experience",), subject="id"))  # fmt: skip
 async def forget(store: AgentStore, given: ExperienceId) -> Forgotten:
     """Delete one experience permanently."""
@@ -291,7 +291,7 @@ def _forgotten(given: SelectionBody, row: Forgotten) -> str:
     return f"{row.forgotten} experience{'s' * (row.forgotten != 1)} forgotten"
 
 
-@operation("memory forget-some", "POST /v1/memory/experiences:forget", "admin", stored=True,
+@operation("memory forget-some", "POST /v1/memory/experiences:forget", "admin", is_stored=True,
            audit=AuditRule("experience.forget", ("experience",), subject="id"), command={"forget": CommandForm(
     arguments=("id",), hidden=("success", "since"), sentence=_forgotten,
     does="Delete one experience permanently, or all for which every given option holds.",
@@ -306,7 +306,7 @@ async def forget_some(store: AgentStore, given: SelectionBody) -> Forgotten:
     return await forget.work(store, ExperienceId(id)) if id else Forgotten(await _store(store).forget(**fields))
 
 
-@operation("memory import", "POST /v1/memory/experiences:import", "admin", stored=True,
+@operation("memory import", "POST /v1/memory/experiences:import", "admin", is_stored=True,
            audit=AuditRule("experience.import", ("experience",)))  # fmt: skip
 async def import_(store: AgentStore, given: ImportBody) -> Imported:
     """Import experiences from JSON lines, all or none; they are untrusted unless `trust` is true. Existing ones

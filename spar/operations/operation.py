@@ -24,7 +24,9 @@ from msgspec import Meta, Struct
 from spar.errors import ConflictError
 
 if TYPE_CHECKING:
+    from spar.agent.parts import AgentParts
     from spar.config.tables.settings import Loaded
+    from spar.service.changes import ChangeRecord
     from spar.service.token_rows import Scope
     from spar.service.tokens import Tokens
 
@@ -115,7 +117,16 @@ class AuditRule(Struct, frozen=True):
 
 
 class AgentStore(Protocol):
-    """Data of one agent on disk, as a running service or a store that a command has opened provides them."""
+    """Data of one agent, as a running service or a store that a command has opened provides them.
+
+    `agent` is the agent, and `changes` records what changes; None if it does not run. `configuration(*keys)` returns
+    its configuration, of which a command reads only the tables of these keys.
+    """
+
+    @property
+    def agent(self) -> AgentParts | None: ...
+    @property
+    def changes(self) -> ChangeRecord | None: ...
 
     @property
     def memory(self) -> Any: ...
@@ -123,19 +134,21 @@ class AgentStore(Protocol):
     def agent_name(self) -> str: ...
     @property
     def tokens(self) -> Tokens: ...
+    def configuration(self, *keys: str) -> Loaded: ...
 
 
 class StoreAlone(Struct):
     """Data of an agent that does not run: its store and its configuration.
 
-    `loaded(*keys)` returns the configuration, of which only the tables of these keys are read; `is_other` says whether
-    that is another one than the agent's own.
+    `is_other` says whether the configuration is another one than the agent's own.
     """
 
     memory: Any
     agent_name: str
-    loaded: Callable[..., Loaded]
+    configuration: Callable[..., Loaded]
     is_other: bool = False
+    agent: None = None
+    changes: None = None
 
     @property
     def tokens(self) -> Tokens:
@@ -260,8 +273,8 @@ class Operation(Generic[In, Out]):
         knows_key: Whether it recognizes an `Idempotency-Key` itself; the server does for all other changes.
         is_masked: Whether secrets are masked in its answer.
         command: Its command; None: it has one of its own, or none; several commands by their verbs.
-        stored: Returns the answer from the store alone, for a command without a running service; True: its function
-            itself does, since that takes `AgentStore` instead of `Service`.
+        is_stored: Whether its function also answers from the store alone, for a command without a running service; it
+            takes `AgentStore` instead of `Service`.
     """
 
     def __init__(self, work: Callable[..., Coroutine[Any, Any, Out]], name: str, request: str, scope: Scope, *,
@@ -271,7 +284,7 @@ class Operation(Generic[In, Out]):
                  repeatable: Callable[[In], bool] = lambda given: False, knows_key: bool = False,
                  is_masked: bool = False,
                  command: CommandForm | Mapping[str, CommandForm] | None = None,
-                 stored: Callable[..., Coroutine[Any, Any, Out]] | bool = False) -> None:  # fmt: skip
+                 is_stored: bool = False) -> None:  # fmt: skip
         method, _, path = request.partition(" ")
         self.work, self.name, self.path, self.scope, self.where = work, name, path, scope, where
         self.method: Method = method  # type: ignore[assignment]
@@ -281,7 +294,7 @@ class Operation(Generic[In, Out]):
         self.commands = command if isinstance(command, Mapping) else {name.split()[-1]: command} if command else {}
         #: Whether it changes nothing, so that it ends when its caller leaves.
         self.is_read = method == "GET" or scope == "read"
-        self.stored = work if stored is True or where == "store" else stored or None
+        self.is_stored = is_stored or where == "store"
 
     def may_repeat(self, given: In) -> bool:
         """Return whether a request whose answer is not known may be sent again."""
@@ -340,17 +353,8 @@ class Operation(Generic[In, Out]):
 
     def run(self, first: Any, given: In, caller: Caller) -> Coroutine[Any, Any, Out]:
         """Return the work of the operation. Args: first: the service, or the store for an operation of that."""
-        return self.work(first, *self._arguments(self.work, given, caller))
-
-    def from_store(self, store: AgentStore, given: In, caller: Caller) -> Coroutine[Any, Any, Out]:
-        """Return the work that answers from the store alone. Raises: LookupError if it needs a running service."""
-        if self.stored is None:
-            raise LookupError(f"{self.name} needs a running service")
-        return self.stored(store, *self._arguments(self.stored, given, caller))
-
-    def _arguments(self, work: Callable[..., Any], given: In, caller: Caller) -> list[Any]:
-        names = work.__annotations__
-        return [value for name, value in (("given", given), ("caller", caller)) if name in names]
+        names = self.work.__annotations__
+        return self.work(first, *(value for name, value in (("given", given), ("caller", caller)) if name in names))
 
 
 def _as_text(value: Any) -> Any:

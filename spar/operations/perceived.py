@@ -19,7 +19,6 @@ from spar.operations.operation import (
     CommandForm,
     RowsChoice,
     Since,
-    StoreAlone,
     chosen,
     effect_form,
     operation,
@@ -28,6 +27,7 @@ from spar.records.perceived import Incident, IncidentState, Severity, incidents_
 from spar.types import CycleRecord
 
 if TYPE_CHECKING:
+    from spar.agent.parts import AgentParts
     from spar.ports.phases import IncidentsKept
     from spar.service.app import Service
 
@@ -95,19 +95,14 @@ def _about(row: IncidentSummary) -> str:
     return ", ".join(names[:3]) or row.subject or ""
 
 
-def _incidents(service: Service) -> IncidentsKept:
+def _incidents_of(agent: AgentParts) -> IncidentsKept:
     from spar.ports.any_part import has
     from spar.ports.phases import OptionalSense
 
-    sense: OptionalSense = service.agent.setup.modules["sense"].part
+    sense: OptionalSense = agent.setup.modules["sense"].part
     if not has(sense, OptionalSense.incidents):
-        raise LookupError(f"agent {service.agent.name!r} keeps no incidents: its sense module has none")
+        raise LookupError(f"agent {agent.name!r} keeps no incidents: its sense module has none")
     return sense.incidents
-
-
-def _chosen(incidents: list[Incident], given: IncidentsChoice) -> list[IncidentSummary]:
-    selected = [incident for incident in incidents if given.state in ("all", incident.state)]
-    return [summary_of(incident) for incident in chosen(given, selected[::-1], lambda incident: incident.last_at)]
 
 
 def _one(incidents: list[Incident], id: str) -> Incident:
@@ -118,38 +113,17 @@ def _one(incidents: list[Incident], id: str) -> Incident:
     raise LookupError(f"no incident {id[:100]!r}; the last are: {known}")
 
 
-async def _stored(store: AgentStore) -> list[Incident]:
-    """Return the incidents in the store, the oldest first: all that cycles have begun to handle."""
+async def _incidents(store: AgentStore) -> list[Incident]:
+    """Return the incidents, the oldest first: of an agent that does not run all that cycles have begun to handle."""
     from spar.ports.small_rows import rows_of
 
+    if store.agent is not None:
+        return list(_incidents_of(store.agent).list())
     rows = rows_of(store.memory)
     return incidents_in(await rows.rows(owner_of(store.agent_name)) if rows is not None else {})[0]
 
 
-async def _list_stored(store: AgentStore, given: IncidentsChoice) -> list[IncidentSummary]:
-    return _chosen(await _stored(store), given)
-
-
-async def _show_stored(store: AgentStore, given: IncidentId) -> ShownIncident:
-    return await _shown(store, _one(await _stored(store), given.id))
-
-
-async def _shown(store: AgentStore, incident: Incident) -> ShownIncident:
-    """Return an incident with the cycles that handled it, as far as they are still stored.
-
-    If one was interrupted, another cycle may have continued its work; that one is searched for.
-    """
-    known, memory = incident.cycles[-_DEALT:], store.memory
-    cycles = [cycle for cycle_id in known if (cycle := await memory.cycle(cycle_id)) is not None]
-    if len(cycles) < len(known) or any(cycle.outcome == "interrupted" for cycle in cycles):
-        latest = {entry["cycle_id"] for entry in await memory.cycles(limit=_SEARCHED)} - set(incident.cycles)
-        others = [await memory.cycle(cycle_id) for cycle_id in latest if cycle_id > min(known)]
-        cycles += [cycle for cycle in others if cycle is not None and any(
-            perception.attributes.get("incident") == incident.id for perception in cycle.perceptions)]  # fmt: skip
-    return ShownIncident(**asdict(incident), dealt=tuple(cycles))
-
-
-@operation("incidents list", "GET /v1/incidents", "read", where="service", stored=_list_stored, command=CommandForm(
+@operation("incidents list", "GET /v1/incidents", "read", where="service", is_stored=True, command=CommandForm(
     default={"limit": 20},
     columns=(
         Column("incident", "id"), Column("state", "state"), Column("severity", "severity"), Column(">count", "count"),
@@ -159,17 +133,27 @@ async def _shown(store: AgentStore, incident: Incident) -> ShownIncident:
     empty=lambda given: "no incidents yet" if given.state == "all" else f"no {given.state} incidents",
     examples=("spar incidents list", "spar incidents list --state open"),
 ))  # fmt: skip
-async def list_incidents(service: Service, given: IncidentsChoice) -> list[IncidentSummary]:
+async def list_incidents(store: AgentStore, given: IncidentsChoice) -> list[IncidentSummary]:
     """List incidents in short form, newest first: as the running service knows them, without one as they are stored."""
-    return _chosen(list(_incidents(service).list()), given)
+    selected = [incident for incident in await _incidents(store) if given.state in ("all", incident.state)]
+    return [summary_of(incident) for incident in chosen(given, selected[::-1], lambda incident: incident.last_at)]
 
 
-@operation("incidents show", "GET /v1/incidents/{id}", "read", stored=_show_stored, command=CommandForm(
+@operation("incidents show", "GET /v1/incidents/{id}", "read", is_stored=True, command=CommandForm(
     examples=("spar incidents show I-12",),
 ))  # fmt: skip
-async def show(service: Service, given: IncidentId) -> ShownIncident:
+async def show(store: AgentStore, given: IncidentId) -> ShownIncident:
     """Show the history of one incident: what joined it and why, what the agent did about it, how it ended."""
-    return await _shown(service, _one(list(_incidents(service).list()), given.id))
+    incident = _one(await _incidents(store), given.id)
+    known, memory = incident.cycles[-_DEALT:], store.memory
+    cycles = [cycle for cycle_id in known if (cycle := await memory.cycle(cycle_id)) is not None]
+    # Another cycle may have continued the work of one that was interrupted.
+    if len(cycles) < len(known) or any(cycle.outcome == "interrupted" for cycle in cycles):
+        latest = {entry["cycle_id"] for entry in await memory.cycles(limit=_SEARCHED)} - set(incident.cycles)
+        others = [await memory.cycle(cycle_id) for cycle_id in latest if cycle_id > min(known)]
+        cycles += [cycle for cycle in others if cycle is not None and any(
+            perception.attributes.get("incident") == incident.id for perception in cycle.perceptions)]  # fmt: skip
+    return ShownIncident(**asdict(incident), dealt=tuple(cycles))
 
 
 @operation(
@@ -183,7 +167,7 @@ async def show(service: Service, given: IncidentId) -> ShownIncident:
 async def close(service: Service, given: IncidentId, caller: Caller) -> Incident:
     """Close an incident in the next cycle; 409 if it is closed already. Later perceptions of the same problem open it
     again, or open a new one."""
-    incidents = _incidents(service)
+    incidents = _incidents_of(service.agent)
     incident = _one(list(incidents.list()), given.id)
     try:
         closing = incidents.ask_closing(incident.id, caller.by)
@@ -202,11 +186,7 @@ class SensorName(Struct, frozen=True, forbid_unknown_fields=True):
     sensor: str
 
 
-async def _sensors_stored(store: StoreAlone, given: RowsChoice) -> dict[str, dict[str, Any]]:
-    return {part.label: {"state": NOT_RUNNING} for part in chosen(given, store.loaded("sensors").settings.sensors)}
-
-
-@operation("sensors list", "GET /v1/sensors", "read", where="service", stored=_sensors_stored, command=CommandForm(
+@operation("sensors list", "GET /v1/sensors", "read", where="service", is_stored=True, command=CommandForm(
     rows=lambda states: list(states.items()),
     columns=(
         Column("sensor", lambda row: row[0]), Column("state", lambda row: str(row[1].get("state", "?"))),
@@ -215,11 +195,14 @@ async def _sensors_stored(store: StoreAlone, given: RowsChoice) -> dict[str, dic
     empty="no sensors are configured",
     examples=("spar sensors list",),
 ))  # fmt: skip
-async def list_sensors(service: Service, given: RowsChoice) -> dict[str, dict[str, Any]]:
+async def list_sensors(store: AgentStore, given: RowsChoice) -> dict[str, dict[str, Any]]:
     """List the sensors by name, each with its state and its last error."""
-    from spar.service.health_metrics import snapshot_of
+    if store.agent is None:
+        sensors = {part.label: {"state": NOT_RUNNING} for part in store.configuration("sensors").settings.sensors}
+    else:
+        from spar.service.health_metrics import snapshot_of
 
-    sensors = snapshot_of(service.agent.setup.modules["sense"].part).get("sensors", {})
+        sensors = snapshot_of(store.agent.setup.modules["sense"].part).get("sensors", {})
     return dict(chosen(given, sensors.items()))
 
 

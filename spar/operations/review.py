@@ -8,8 +8,9 @@ may name the person on whose word it was. The id of a call in doubt contains a s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
@@ -46,8 +47,11 @@ from spar.records.journal import Answer, DeadLetter, Doubt, Item, named
 from spar.review.kinds import APPROVALS, CALLS_IN_DOUBT, DEAD_LETTERS, GRANTS, ReviewKind
 
 if TYPE_CHECKING:
+    from spar.agent.parts import AgentParts
     from spar.observe.logs import Logger
     from spar.service.app import Service
+
+S = TypeVar("S")
 
 
 def _log() -> Logger:
@@ -87,11 +91,11 @@ class ShownLetter(DeadLetter, frozen=True):
     text: str = ""
 
 
-async def _text(kind: ReviewKind, record: Any) -> str:
-    """Return the rendering of a record. It may be megabytes long, so a thread renders it: nothing else must wait."""
+async def _shown(kind: ReviewKind, shown: Callable[..., S], record: Any) -> S:
+    """Return a record with its rendering. That may be megabytes long, so a thread makes it: nothing else must wait."""
     from anyio import to_thread
 
-    return await to_thread.run_sync(kind.full, record, datetime.now(UTC))
+    return shown(**asdict(record), text=await to_thread.run_sync(kind.full, record, datetime.now(UTC)))
 
 
 def _columns(kind: ReviewKind) -> tuple[Column, ...]:
@@ -147,12 +151,12 @@ class DecisionBody(RecordId, frozen=True, forbid_unknown_fields=True):
             raise ValueError("'grant_session' needs 'grant_for': for how many seconds")
 
 
-def _approver(service: Service) -> Approver:
+def _approver(agent: AgentParts) -> Approver:
     from spar.review.pending_approvals import approver_of
 
-    approver = approver_of(service.agent.setup)
+    approver = approver_of(agent.setup)
     if approver is None:
-        raise LookupError(f"agent {service.agent.name!r} keeps no approvals: its act module has nobody to ask")
+        raise LookupError(f"agent {agent.name!r} keeps no approvals: its act module has nobody to ask")
     return approver
 
 
@@ -166,44 +170,31 @@ async def _approvals_stored(store: AgentStore) -> list[Approval]:
     return rows
 
 
-async def _list_approvals_stored(store: AgentStore, given: ApprovalsChoice) -> list[Approval]:
-    rows = sorted(await _approvals_stored(store), key=lambda row: row.asked_at)[::-1]
-    return chosen(given, (row for row in rows if given.status in ("all", row.status)), lambda row: row.asked_at)
-
-
-async def _approval_stored(store: AgentStore, given: RecordId) -> ShownApproval:
-    return await _shown_approval(named(await _approvals_stored(store), given.id, APPROVALS.noun))
-
-
-async def _grants_stored(store: AgentStore, given: TimedChoice) -> list[Grant]:
-    now = datetime.now(UTC)
-    rows = sorted(
-        (row for row in await records_in(store, "grant", Grant) if row.expires_at > now), key=lambda row: row.id
-    )
-    return chosen(given, rows, lambda row: row.granted_at)
-
-
-async def _shown_approval(approval: Approval) -> ShownApproval:
-    return ShownApproval(**asdict(approval), text=await _text(APPROVALS, approval))
-
-
-@operation("approvals list", "GET /v1/approvals", "read", stored=_list_approvals_stored, command=CommandForm(
+@operation("approvals list", "GET /v1/approvals", "read", is_stored=True, command=CommandForm(
     columns=_columns(APPROVALS),
     empty=lambda given: "nothing waits for an answer" if given.status == "pending" else "no approvals of that kind",
     examples=("spar approvals list", "spar approvals list --status all", "spar approvals list --status denied --json"),
 ))  # fmt: skip
-async def list_approvals(service: Service, given: ApprovalsChoice) -> list[Approval]:
+async def list_approvals(store: AgentStore, given: ApprovalsChoice) -> list[Approval]:
     """List the calls that wait for a decision, newest first; or those of another status."""
-    rows = await _approver(service).list(None if given.status == "all" else given.status)
+    if store.agent is not None:
+        rows = await _approver(store.agent).list(None if given.status == "all" else given.status)
+    else:
+        rows = sorted(await _approvals_stored(store), key=lambda row: row.asked_at)[::-1]
+        rows = [row for row in rows if given.status in ("all", row.status)]
     return chosen(given, rows, lambda row: row.asked_at)
 
 
-@operation("approvals show", "GET /v1/approvals/{id}", "read", stored=_approval_stored, command=CommandForm(
+@operation("approvals show", "GET /v1/approvals/{id}", "read", is_stored=True, command=CommandForm(
     sentence=lambda given, approval: approval.text, examples=("spar approvals show 18ea10a4",),
 ))  # fmt: skip
-async def show_approval(service: Service, given: RecordId) -> ShownApproval:
+async def show_approval(store: AgentStore, given: RecordId) -> ShownApproval:
     """Return one approval in full, with `text` for people: the call that would run, and why it needs approval."""
-    return await _shown_approval(await _approver(service).get(given.id))
+    if store.agent is not None:
+        approval = await _approver(store.agent).get(given.id)
+    else:
+        approval = named(await _approvals_stored(store), given.id, APPROVALS.noun)
+    return await _shown(APPROVALS, ShownApproval, approval)
 
 
 def _about_approval(record: ShownApproval, given: DecisionBody) -> tuple[DecisionBody, str]:
@@ -269,7 +260,7 @@ async def decide(service: Service, given: DecisionBody, caller: Caller) -> Shown
     from spar.records.audit import refine
 
     given.check()
-    approver = _approver(service)
+    approver = _approver(service.agent)
     record = await approver.get(given.id)
     detail = {"tool": record.call.tool, "digest": given.digest, "reason": given.reason, "grant_for": given.grant_for}
     refine(action=f"approval.{given.decision}", subject=record.id,
@@ -285,15 +276,20 @@ async def decide(service: Service, given: DecisionBody, caller: Caller) -> Shown
         raise (GoneError if latest.status in GONE else ConflictError)(str(error)) from None
     if (owner := service.agent.core.owner_of(decided.session)) is not None:
         await owner.answered(decided.session)
-    return await _shown_approval(decided)
+    return await _shown(APPROVALS, ShownApproval, decided)
 
 
-@operation("approvals grants", "GET /v1/grants", "read", stored=_grants_stored, command=CommandForm(
+@operation("approvals grants", "GET /v1/grants", "read", is_stored=True, command=CommandForm(
     columns=_columns(GRANTS), empty="no grants are in force", examples=("spar approvals grants",),
 ))  # fmt: skip
-async def list_grants(service: Service, given: TimedChoice) -> list[Grant]:
+async def list_grants(store: AgentStore, given: TimedChoice) -> list[Grant]:
     """List the grants in force: calls that run without a question."""
-    return chosen(given, await _approver(service).grants(), lambda row: row.granted_at)
+    if store.agent is not None:
+        rows = await _approver(store.agent).grants()
+    else:
+        present = [row for row in await records_in(store, "grant", Grant) if row.expires_at > datetime.now(UTC)]
+        rows = sorted(present, key=lambda row: row.id)
+    return chosen(given, rows, lambda row: row.granted_at)
 
 
 @operation("approvals revoke", "DELETE /v1/grants/{id}", "approve",
@@ -303,7 +299,7 @@ async def list_grants(service: Service, given: TimedChoice) -> list[Grant]:
 ))  # fmt: skip
 async def revoke_grant(service: Service, given: RecordId) -> Grant:
     """End a grant: its calls need approval again."""
-    return await _approver(service).revoke(given.id)
+    return await _approver(service.agent).revoke(given.id)
 
 
 # -- calls in doubt
@@ -333,22 +329,17 @@ class AnswerBody(RecordId, frozen=True, forbid_unknown_fields=True):
         _check_length("reason", self.reason, LONGEST_REASON)
 
 
-def _journal(service: Service) -> Any:
-    journal = service.agent.agent_state.journal
+def _journal(agent: AgentParts) -> Any:
+    journal = agent.agent_state.journal
     if journal is None:
-        name = service.agent.name
-        raise LookupError(f"agent {name!r} keeps no journal now: it does not run, or its memory has none")
+        raise LookupError(f"agent {agent.name!r} keeps no journal now: it does not run, or its memory has none")
     return journal
 
 
-async def _doubt(service: Service, id: str) -> Doubt:
-    journal = _journal(service)
-    doubt: Doubt = named(await journal.views.doubts(service.agent.name, is_open=False), id, CALLS_IN_DOUBT.noun)
-    return replace(doubt, call=await journal.views.call(doubt))
-
-
-async def _shown_doubt(doubt: Doubt) -> ShownDoubt:
-    return ShownDoubt(**asdict(doubt), text=await _text(CALLS_IN_DOUBT, doubt))
+async def _doubt(agent: AgentParts, id: str) -> Doubt:
+    views = _journal(agent).views
+    doubt: Doubt = named(await views.doubts(agent.name, is_open=False), id, CALLS_IN_DOUBT.noun)
+    return replace(doubt, call=await views.call(doubt))
 
 
 async def _left(store: AgentStore) -> tuple[list[Doubt], list[DeadLetter]]:
@@ -360,15 +351,6 @@ async def _left(store: AgentStore) -> tuple[list[Doubt], list[DeadLetter]]:
         raise SparError("this store cannot be asked while no service runs: spar run")
     doubts, letters = await store.memory.left(store.agent_name)
     return list(doubts), list(letters)
-
-
-async def _doubts_left(store: AgentStore, given: DoubtsChoice) -> list[Doubt]:
-    doubts = (doubt for doubt in (await _left(store))[0] if given.status == "all" or doubt.answer is None)
-    return chosen(given, doubts, lambda row: row.at)
-
-
-async def _doubt_left(store: AgentStore, given: RecordId) -> ShownDoubt:
-    return await _shown_doubt(named((await _left(store))[0], given.id, CALLS_IN_DOUBT.noun))
 
 
 def _shows_doubt() -> Operation[RecordId, ShownDoubt]:
@@ -394,7 +376,7 @@ async def resolve(service: Service, given: AnswerBody, caller: Caller) -> ShownD
     from spar.review.left_work import answered
 
     given.check()
-    doubt = await _doubt(service, given.id)
+    doubt = await _doubt(service.agent, given.id)
     output = None if given.output is UNSET else given.output
     by = f"{caller.by} for {given.by}" if given.by else caller.by
     detail = {"answer": given.answer, "by": given.by, "reason": given.reason, "repeated": doubt.answer is not None}
@@ -406,47 +388,42 @@ async def resolve(service: Service, given: AnswerBody, caller: Caller) -> ShownD
             )
             _log().info("call in doubt answered", agent=service.agent.name, id=doubt.id, tool=doubt.call.tool,
                      answer=given.answer, by=by, reason=given.reason)  # fmt: skip
-            return await _shown_doubt(await _doubt(service, doubt.id))
+            return await _shown(CALLS_IN_DOUBT, ShownDoubt, await _doubt(service.agent, doubt.id))
     except ConflictError:  # another answer was faster
-        doubt = await _doubt(service, doubt.id)
+        doubt = await _doubt(service.agent, doubt.id)
     is_same = (doubt.answer, doubt.answered_by, doubt.output) == (given.answer, by, output)
     if is_same and caller.idempotency_key:  # repeated by a client that did not receive the first response
-        return await _shown_doubt(doubt)
+        return await _shown(CALLS_IN_DOUBT, ShownDoubt, doubt)
     raise ConflictError(answered(doubt))
 
 
-@operation("calls list", "GET /v1/calls/in-doubt", "read", stored=_doubts_left, command=CommandForm(
+@operation("calls list", "GET /v1/calls/in-doubt", "read", is_stored=True, command=CommandForm(
     columns=_columns(CALLS_IN_DOUBT),
     empty=lambda given: "no call is in doubt" if given.status == "open" else "no call is or was in doubt",
     examples=("spar calls list", "spar calls list --status all --json"),
 ))  # fmt: skip
-async def list_doubts(service: Service, given: DoubtsChoice) -> list[Doubt]:
+async def list_doubts(store: AgentStore, given: DoubtsChoice) -> list[Doubt]:
     """List the calls in doubt, the oldest first: they may have had an effect that must not be repeated."""
-    doubts = await _journal(service).views.doubts(service.agent.name, is_open=given.status == "open")
+    if store.agent is not None:
+        doubts = await _journal(store.agent).views.doubts(store.agent.name, is_open=given.status == "open")
+    else:
+        doubts = [doubt for doubt in (await _left(store))[0] if given.status == "all" or doubt.answer is None]
     return chosen(given, doubts, lambda row: row.at)
 
 
-@operation("calls show", "GET /v1/calls/in-doubt/{id:path}", "read", stored=_doubt_left, command=CommandForm(
+@operation("calls show", "GET /v1/calls/in-doubt/{id:path}", "read", is_stored=True, command=CommandForm(
     sentence=lambda given, doubt: doubt.text, examples=("spar calls show 18ea10a4",),
 ))  # fmt: skip
-async def show_doubt(service: Service, given: RecordId) -> ShownDoubt:
+async def show_doubt(store: AgentStore, given: RecordId) -> ShownDoubt:
     """Return one call in doubt in full, with `text` for people: the call, and why it is unknown what became of it."""
-    return await _shown_doubt(await _doubt(service, given.id))
+    if store.agent is not None:
+        doubt = await _doubt(store.agent, given.id)
+    else:
+        doubt = named((await _left(store))[0], given.id, CALLS_IN_DOUBT.noun)
+    return await _shown(CALLS_IN_DOUBT, ShownDoubt, doubt)
 
 
 # -- dead letters
-
-
-async def _shown_letter(letter: DeadLetter) -> ShownLetter:
-    return ShownLetter(**asdict(letter), text=await _text(DEAD_LETTERS, letter))
-
-
-async def _letters_left(store: AgentStore, given: TimedChoice) -> list[DeadLetter]:
-    return chosen(given, (await _left(store))[1], lambda row: row.at)
-
-
-async def _letter_left(store: AgentStore, given: RecordId) -> ShownLetter:
-    return await _shown_letter(named((await _left(store))[1], given.id, DEAD_LETTERS.noun))
 
 
 def _name(item: Item) -> str:
@@ -458,7 +435,7 @@ def _name(item: Item) -> str:
            command=effect_form("tried again", _name, "spar dead retry 18ea10a4"))  # fmt: skip
 async def retry_letter(service: Service, given: RecordId, caller: Caller) -> Item:
     """Try a dead letter again, as if it were new."""
-    _journal(service)
+    _journal(service.agent)
     item = await service.agent.recovery.letters.revive(given.id)
     _log().info("dead letter retried", agent=service.agent.name, id=item.id, by=caller.by)
     return item
@@ -469,24 +446,29 @@ async def retry_letter(service: Service, given: RecordId, caller: Caller) -> Ite
            command=effect_form("dropped", _name, "spar dead drop 18ea10a4"))  # fmt: skip
 async def drop_letter(service: Service, given: RecordId, caller: Caller) -> Item:
     """End a dead letter permanently; it is not tried again."""
-    _journal(service)
+    _journal(service.agent)
     item = await service.agent.recovery.letters.bury(given.id)
     _log().info("dead letter dropped", agent=service.agent.name, id=item.id, by=caller.by)
     return item
 
 
-@operation("dead list", "GET /v1/dead-letters", "read", stored=_letters_left, command=CommandForm(
+@operation("dead list", "GET /v1/dead-letters", "read", is_stored=True, command=CommandForm(
     columns=_columns(DEAD_LETTERS), empty="there are no dead letters", examples=("spar dead list",),
 ))  # fmt: skip
-async def list_letters(service: Service, given: TimedChoice) -> list[DeadLetter]:
+async def list_letters(store: AgentStore, given: TimedChoice) -> list[DeadLetter]:
     """List the dead letters, the oldest first: work that failed too often, put aside until a person decides."""
-    _journal(service)
-    return chosen(given, await service.agent.recovery.letters.list(), lambda row: row.at)
+    if store.agent is None:
+        letters = (await _left(store))[1]
+    else:
+        _journal(store.agent)
+        letters = await store.agent.recovery.letters.list()
+    return chosen(given, letters, lambda row: row.at)
 
 
-@operation("dead show", "GET /v1/dead-letters/{id:path}", "read", stored=_letter_left, command=CommandForm(
+@operation("dead show", "GET /v1/dead-letters/{id:path}", "read", is_stored=True, command=CommandForm(
     sentence=lambda given, letter: letter.text, examples=("spar dead show 18ea10a4",),
 ))  # fmt: skip
-async def show_letter(service: Service, given: RecordId) -> ShownLetter:
+async def show_letter(store: AgentStore, given: RecordId) -> ShownLetter:
     """Return one dead letter in full, with `text` for people: its content, and why it failed."""
-    return await _shown_letter(named(await list_letters.work(service, TimedChoice()), given.id, DEAD_LETTERS.noun))
+    letter = named(await list_letters.work(store, TimedChoice()), given.id, DEAD_LETTERS.noun)
+    return await _shown(DEAD_LETTERS, ShownLetter, letter)

@@ -31,6 +31,7 @@ from spar.records.runs import Receipt, RunRow, RunStatus, known_status
 from spar.records.session import Origin
 
 if TYPE_CHECKING:
+    from spar.agent.parts import AgentParts
     from spar.ports.store import DurableStore
     from spar.service.app import Service
 
@@ -102,7 +103,7 @@ class FeedbackReceipt(Struct, frozen=True):
     good: bool
 
 
-async def _known(service: Service, work: Awaitable[R]) -> R:
+async def _known(agent: AgentParts, work: Awaitable[R]) -> R:
     """Return the result of work on a run.
 
     Raises: LookupError for an unknown run; TransientError instead, while the agent does not know all its runs.
@@ -110,9 +111,9 @@ async def _known(service: Service, work: Awaitable[R]) -> R:
     try:
         return await work
     except LookupError:
-        if (state := service.agent.core.state) in KNOWING:
+        if (state := agent.core.state) in KNOWING:
             raise
-        sentence = f"agent {service.agent.name!r} is {state}: it knows its runs while it runs"
+        sentence = f"agent {agent.name!r} is {state}: it knows its runs while it runs"
         raise TransientError(sentence) from None
 
 
@@ -134,15 +135,6 @@ async def submit(service: Service, given: RunBody, caller: Caller) -> Receipt:
     return receipt
 
 
-async def _list_stored(store: AgentStore, given: RunsChoice) -> list[RunRow]:
-    rows = _reader(store).run_rows
-    return list(await rows(store.agent_name, given.limit, given.before, given.since, is_open=given.open))
-
-
-async def _show_stored(store: AgentStore, given: RunId) -> RunStatus:
-    return known_status(given.run_id, *await _reader(store).run_record(store.agent_name, given.run_id))
-
-
 def _reader(store: AgentStore) -> DurableStore:
     from spar.ports.any_part import has
     from spar.ports.store import DurableStore
@@ -158,7 +150,7 @@ def _reader(store: AgentStore) -> DurableStore:
     "GET /v1/runs",
     "read",
     is_masked=True,
-    stored=_list_stored,
+    is_stored=True,
     command=CommandForm(
         columns=(
             Column("run", "run_id"),
@@ -172,25 +164,24 @@ def _reader(store: AgentStore) -> DurableStore:
         examples=("spar runs list", "spar runs list --open"),
     ),
 )
-async def list_runs(service: Service, given: RunsChoice) -> list[RunRow]:
+async def list_runs(store: AgentStore, given: RunsChoice) -> list[RunRow]:
     """List the runs, the newest first; without a memory only those of this process."""
     from spar.ports.any_part import has
     from spar.ports.store import DurableStore
 
-    runs = service.agent.runs
-    if service.agent.agent_state.journal is None or not has(
-        service.memory, DurableStore.run_rows, DurableStore.run_record
-    ):
-        return runs.rows(given.limit, given.before, given.since, is_open=given.open)
-    rows = await _list_stored(service, given)
-    return [row if (run := runs.open_run(row.run_id)) is None else run.row for row in rows]
+    agent, is_kept = store.agent, has(store.memory, DurableStore.run_rows, DurableStore.run_record)
+    if agent is not None and (agent.agent_state.journal is None or not is_kept):
+        return agent.runs.rows(given.limit, given.before, given.since, is_open=given.open)
+    rows = await _reader(store).run_rows(store.agent_name, given.limit, given.before, given.since, is_open=given.open)
+    find = agent.runs.open_run if agent is not None else lambda run_id: None
+    return [row if (run := find(row.run_id)) is None else run.row for row in rows]
 
 
 @operation("runs wait", "GET /v1/runs/{run_id:path}/wait", "read", served="stopping",
            patience=lambda given: given.timeout + PATIENCE)  # fmt: skip
 async def wait(service: Service, given: Wait) -> RunStatus:
     """Wait for a run and return its status."""
-    return await _known(service, service.agent.runs.wait(given.run_id, given.timeout))
+    return await _known(service.agent, service.agent.runs.wait(given.run_id, given.timeout))
 
 
 def is_end(event: Mapping[str, Any]) -> bool:
@@ -203,7 +194,7 @@ def is_end(event: Mapping[str, Any]) -> bool:
 async def follow(service: Service, given: FollowRun, caller: Caller) -> Stream:
     """Stream the events of a run as server-sent events, after `after` or `Last-Event-ID`."""
     source = service.agent.core.events.run(given.run_id, after=after_of(caller, given.after) or 0)
-    await _known(service, service.agent.runs.wait(given.run_id, 0))  # raises at once for an unknown run
+    await _known(service.agent, service.agent.runs.wait(given.run_id, 0))  # raises at once for an unknown run
     return Stream(source, lambda event: event.stream)
 
 
@@ -218,7 +209,7 @@ async def feedback(service: Service, given: FeedbackBody) -> FeedbackReceipt:
     """Give feedback on a run that has ended, or on a cycle by its id: the agent learns from it.
 
     It is on disk when this answers."""
-    await _known(service, service.agent.conversations.feedback.give(given.run_id, given.good, given.why))
+    await _known(service.agent, service.agent.conversations.feedback.give(given.run_id, given.good, given.why))
     return FeedbackReceipt(given.run_id, given.good)
 
 
@@ -243,7 +234,7 @@ async def abort(service: Service, given: RunId) -> RunStatus:
             await service.agent.conversations.submission.abort(given.run_id)
         return await service.agent.runs.wait(given.run_id, 0)
 
-    return await _known(service, work())
+    return await _known(service.agent, work())
 
 
 def _options(run: RunStatus) -> list[str]:
@@ -255,7 +246,7 @@ def _used(run: RunStatus) -> list[str]:
     return [f"{value} {name.replace('_', ' ')}" for name, value in usage.items()]
 
 
-@operation("runs show", "GET /v1/runs/{run_id:path}", "read", served="stopping", stored=_show_stored,
+@operation("runs show", "GET /v1/runs/{run_id:path}", "read", served="stopping", is_stored=True,
            command=CommandForm(
     fields=(
         Column("run", "run_id"), Column("state", lambda run: "goes on" if run.status == "timeout" else run.status),
@@ -266,9 +257,11 @@ def _used(run: RunStatus) -> list[str]:
     ),
     examples=("spar runs show \"$(spar send --no-wait --thinking high 'what is wrong?')\"",),
 ))  # fmt: skip
-async def show(service: Service, given: RunId) -> RunStatus:
+async def show(store: AgentStore, given: RunId) -> RunStatus:
     """Show a run: its state, its options, its usage, its error or reply."""
-    return await _known(service, service.agent.runs.wait(given.run_id, 0))
+    if store.agent is None:
+        return known_status(given.run_id, *await _reader(store).run_record(store.agent_name, given.run_id))
+    return await _known(store.agent, store.agent.runs.wait(given.run_id, 0))
 
 
 # -- what it has cost

@@ -19,7 +19,6 @@ from spar.operations.operation import (
     Column,
     CommandForm,
     Since,
-    StoreAlone,
     TimedChoice,
     chosen,
     operation,
@@ -122,11 +121,11 @@ def _about(session: SessionView) -> str:
     return " ".join([*([session.title] if session.title else []), *defaults])
 
 
-async def _view(store: StoreAlone) -> Callable[[SessionRecord], SessionView]:
+async def _view(store: AgentStore) -> Callable[[SessionRecord], SessionView]:
     """Return the function that shows a session of an agent that does not run."""
     from spar.parts.factory import home_of
 
-    home = home_of(store.loaded("service", "acting"))
+    home = home_of(store.configuration("service", "acting"))
     return await stored_view(store.memory, store.agent_name, home.folder_of)
 
 
@@ -140,18 +139,7 @@ def _sessions(store: AgentStore) -> SessionStore:
     return memory.sessions
 
 
-async def _list_stored(store: StoreAlone, given: SessionsChoice) -> SessionPage:
-    records = await _sessions(store).page(store.agent_name, given.limit, read_token(given.after))
-    return page_of(records, given.limit, given.since, await _view(store))
-
-
-async def _show_stored(store: StoreAlone, given: SessionKey) -> SessionView:
-    if (record := await _sessions(store).get(store.agent_name, given.key)) is None:
-        raise LookupError(f"no session {given.key!r:.300}; a session begins with its first message")
-    return (await _view(store))(record)
-
-
-@operation("sessions list", "GET /v1/sessions", "read", stored=_list_stored, command=CommandForm(
+@operation("sessions list", "GET /v1/sessions", "read", is_stored=True, command=CommandForm(
     rows=lambda page: page.sessions,
     columns=(
         Column("last used", "used_at", "time"), Column("state", "state"), Column(">conversation", "ordinal"),
@@ -161,9 +149,12 @@ async def _show_stored(store: StoreAlone, given: SessionKey) -> SessionView:
     more=lambda given, page: f"--after {page.next}" if page.next else "",
     examples=("spar sessions list", "spar --json sessions list --limit 1000"),
 ))  # fmt: skip
-async def list_sessions(service: Service, given: SessionsChoice) -> SessionPage:
+async def list_sessions(store: AgentStore, given: SessionsChoice) -> SessionPage:
     """List the sessions, the last used one first."""
-    return await service.agent.conversations.control.list(given.limit, given.after, given.since)
+    if store.agent is not None:
+        return await store.agent.conversations.control.list(given.limit, given.after, given.since)
+    records = await _sessions(store).page(store.agent_name, given.limit, read_token(given.after))
+    return page_of(records, given.limit, given.since, await _view(store))
 
 
 @operation("sessions reset", "POST /v1/sessions/{key:path}:reset", "operate", patience=LONG_WITHIN,
@@ -294,12 +285,16 @@ FIELDS: Final = (
 )  # fmt: skip
 
 
-@operation("sessions show", "GET /v1/sessions/{key:path}", "read", stored=_show_stored, command=CommandForm(
+@operation("sessions show", "GET /v1/sessions/{key:path}", "read", is_stored=True, command=CommandForm(
     fields=FIELDS, examples=("spar sessions show alice",),
 ))  # fmt: skip
-async def show(service: Service, given: SessionKey) -> SessionView:
+async def show(store: AgentStore, given: SessionKey) -> SessionView:
     """Show one session: its conversation, its defaults, its origin, its open runs."""
-    return await service.agent.conversations.control.show(given.key)
+    if store.agent is not None:
+        return await store.agent.conversations.control.show(given.key)
+    if (record := await _sessions(store).get(store.agent_name, given.key)) is None:
+        raise LookupError(f"no session {given.key!r:.300}; a session begins with its first message")
+    return (await _view(store))(record)
 
 
 #: The options of runs for which a session may have defaults.

@@ -116,6 +116,10 @@ class Service:
         """Return the store of the agent."""
         return self.agent.memory
 
+    def configuration(self, *keys: str) -> Loaded:
+        """Return the configuration in force."""
+        return self.loaded
+
     def status(self, *, has_lanes: bool = True) -> dict[str, Any]:
         """Return the status of the service and its agent, without waiting for the event loop; safe from any thread.
 

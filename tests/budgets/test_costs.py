@@ -165,18 +165,18 @@ async def test_a_row_that_cannot_be_read_is_left_out() -> None:
 
 async def test_what_nobody_has_recorded_is_said_and_is_not_nothing() -> None:
     disk = Disk()
-    answer = await cost.from_store(StoreAlone(disk, "main", dict), CostChoice(), Caller("ada"))
+    answer = await cost.run(StoreAlone(disk, "main", dict), CostChoice(), Caller("ada"))
     assert [sentence[:22] for sentence in answer.unknown] == ["nothing is recorded yet"[:22]]
     record = Recorded(disk, datetime.now(UTC))
     await record.record.begin()
     await record.ask("alice", cost=None)
     await record.ask("alice", "better")
-    answer = await cost.from_store(StoreAlone(disk, "main", dict), CostChoice(since=record.now), Caller("ada"))
+    answer = await cost.run(StoreAlone(disk, "main", dict), CostChoice(since=record.now), Caller("ada"))
     assert [(row.what, row.money) for row in answer.rows] == [("better", 30), ("good", None)]
     assert (answer.total.money, answer.total.unpriced, answer.total.cached) == (30, 1, 0.5)
     assert len(answer.unknown) == 2
     for ago in (DAY - timedelta(days=1_000), datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))):
-        answer = await cost.from_store(StoreAlone(disk, "main", dict), CostChoice(since=ago), Caller("ada"))
+        answer = await cost.run(StoreAlone(disk, "main", dict), CostChoice(since=ago), Caller("ada"))
         assert answer.unknown[0].endswith("are not kept")
 
 

@@ -101,7 +101,7 @@ def lists() -> list[Operation[Any, Any]]:
 
 def offline() -> list[Any]:
     """Return the operations that answer without a service, as parameters of a test."""
-    return [pytest.param(operation, id=operation.name) for operation in reads() if operation.stored is not None]
+    return [pytest.param(operation, id=operation.name) for operation in reads() if operation.is_stored]
 
 
 def given_of(operation: Operation[Any, Any], **values: Any) -> Any:
@@ -172,7 +172,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
 
 
 def test_every_reading_operation_answers_without_a_service_but_those_about_a_process() -> None:
-    assert {operation.name for operation in reads() if operation.stored is None} == OF_A_PROCESS
+    assert {operation.name for operation in reads() if not operation.is_stored} == OF_A_PROCESS
 
 
 @pytest.mark.parametrize("operation", offline())
@@ -272,7 +272,7 @@ TROUBLES: Final[dict[str, tuple[Any, int, str]]] = {
 def test_a_store_that_cannot_be_read_is_refused_in_one_sentence_and_left_as_it_is(
     life: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
-    answering = [operation for operation in reads() if operation.stored is not None]
+    answering = [operation for operation in reads() if operation.is_stored]
     for trouble, (make, code, sentence) in TROUBLES.items():
         folder = tmp_path / trouble
         shutil.copytree(life[0], folder)
@@ -366,10 +366,10 @@ async def test_a_page_of_many_rows_takes_as_much_work_as_one_of_few(name: str, t
         connection.close()
         async with counted_steps() as counted, Memory(f"sqlite:///{file}", read_only=True) as memory:
             store: Any = StoreAlone(memory, "main", lambda *keys: load(None, environ={}))
-            first = _rows(await operation.from_store(store, given_of(operation, limit=50), Caller("test")))
+            first = _rows(await operation.run(store, given_of(operation, limit=50), Caller("test")))
             place = _place_after(first, operation, key)
             given = given_of(operation, limit=50, **{continues: place})
-            second = _rows(await operation.from_store(store, given, Caller("test")))
+            second = _rows(await operation.run(store, given, Caller("test")))
         assert len(first) == len(second) == 50
         assert not {row[key] for row in first} & {row[key] for row in second}
         steps[number] = counted[0]

@@ -5,7 +5,7 @@ The attachment behind them is imported and attached with the first breakpoint.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 from msgspec import Meta, Struct
 
@@ -57,10 +57,11 @@ class BreakpointName(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
 
 
-def attached(service: Service) -> Breakpoints | None:
-    """Return the breakpoints of the agent; None if there never was one."""
-    item = service.agent.attachments.by_name.get("breakpoints")
-    return None if item is None else item.part
+def attached(store: AgentStore) -> Breakpoints | None:
+    """Return the breakpoints of the agent; None if there never was one, or it does not run."""
+    if store.agent is None:
+        return None
+    return cast("Breakpoints | None", store.agent.attachments.find("breakpoints"))
 
 
 def breakpoints_of(service: Service) -> Breakpoints:
@@ -115,21 +116,16 @@ async def add_breakpoint(service: Service, given: NewBreakpoint, caller: Caller)
     return row
 
 
-async def none_stored(store: AgentStore, given: RowsChoice) -> list[Any]:
-    """Return no row: breakpoints are in a running service only."""
-    return []
-
-
-@operation("break list", "GET /v1/breakpoints", "read", stored=none_stored, command=CommandForm(
+@operation("break list", "GET /v1/breakpoints", "read", is_stored=True, command=CommandForm(
     columns=(Column("name", "name"), Column("point", "point"), Column("session", lambda row: row.session or "each"),
              Column("when", "when"), Column("state", _remaining), Column(">hits", lambda row: str(row.hits)),
              Column("stands", "stands", "list"), Column("by", "by")),
     empty="no breakpoint is set", examples=("spar break list",),
 ))  # fmt: skip
-async def list_breakpoints(service: Service, given: RowsChoice) -> list[Breakpoint]:
+async def list_breakpoints(store: AgentStore, given: RowsChoice) -> list[Breakpoint]:
     """List the breakpoints that are set, the sessions that stand at them, and those that have ended lately, with the
     reason."""
-    breakpoints = attached(service)
+    breakpoints = attached(store)
     return chosen(given, [] if breakpoints is None else breakpoints.rows())
 
 

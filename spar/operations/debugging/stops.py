@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
-from spar.operations.debugging.breakpoints import attached, breakpoints_of, demand_session, none_stored
-from spar.operations.operation import PATIENCE, AuditRule, Caller, RowsChoice, chosen, operation
+from spar.operations.debugging.breakpoints import attached, breakpoints_of, demand_session
+from spar.operations.operation import PATIENCE, AgentStore, AuditRule, Caller, RowsChoice, chosen, operation
 from spar.ports.breakpoints import ChangeByHand, Stop, Until
 from spar.records.audit import refine
 
@@ -54,10 +54,10 @@ class DetachBody(Struct, frozen=True, forbid_unknown_fields=True):
     session: Annotated[str, Meta(description="The session; empty: all.")] = ""
 
 
-@operation("stops list", "GET /v1/stops", "read", is_masked=True, stored=none_stored)
-async def list_stops(service: Service, given: RowsChoice) -> list[Stop]:
+@operation("stops list", "GET /v1/stops", "read", is_masked=True, is_stored=True)
+async def list_stops(store: AgentStore, given: RowsChoice) -> list[Stop]:
     """List where sessions stand, the longest first: perceptions, plan, call, results, changes."""
-    breakpoints = attached(service)
+    breakpoints = attached(store)
     return chosen(given, [] if breakpoints is None else breakpoints.stops())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
@@ -10,17 +9,18 @@ from msgspec import Meta, Struct
 
 from spar.data.text import visible
 from spar.operations.operation import (
+    AgentStore,
     AuditRule,
     Caller,
     Column,
     CommandForm,
-    StoreAlone,
     TimedChoice,
     chosen,
     operation,
 )
 
 if TYPE_CHECKING:
+    from spar.agent.parts import AgentParts
     from spar.ports.phases import OptionalSense
     from spar.service.app import Service
 
@@ -104,38 +104,21 @@ class Taught(Struct, frozen=True):
     failure: str = ""
 
 
-def _learner(service: Service) -> OptionalSense:
+def _learner(agent: AgentParts) -> OptionalSense:
     from spar.ports.any_part import has
     from spar.ports.phases import OptionalSense
 
-    sense: OptionalSense = service.agent.setup.modules["sense"].part
+    sense: OptionalSense = agent.setup.modules["sense"].part
     if not has(sense, OptionalSense.teach, OptionalSense.unteach, OptionalSense.taught, OptionalSense.read):
         raise LookupError(_LEARNS_NOTHING)
     return sense
-
-
-def _with_chosen(answer: Mapping[str, Any], given: TimedChoice) -> Examples:
-    """Return an answer of the sense module with the taught examples that are asked for."""
-    rows: Any = {**answer, "taught": chosen(given, answer.get("taught", ()), lambda row: row.at)}
-    return cast("Examples", rows)
-
-
-async def _examples_stored(store: StoreAlone, given: TimedChoice) -> Examples:
-    from spar.parts.factory import Parts
-    from spar.ports.any_part import has
-    from spar.ports.phases import OptionalSense
-
-    sense = Parts(store.loaded("sense", "perception")).module("sense")
-    if not has(sense, OptionalSense.stored_examples):
-        raise LookupError(_LEARNS_NOTHING)
-    return _with_chosen(await sense.stored_examples(store.agent_name, store.memory), given)
 
 
 @operation(
     "examples list",
     "GET /v1/examples",
     "read",
-    stored=_examples_stored,
+    is_stored=True,
     command=CommandForm(
         rows=lambda answer: answer.labels,
         columns=(Column("what", "what"), Column("label", "label"), Column(">written", "written"),
@@ -152,9 +135,20 @@ async def _examples_stored(store: StoreAlone, given: TimedChoice) -> Examples:
         examples=("spar examples list",),
     ),
 )  # fmt: skip
-async def list_examples(service: Service, given: TimedChoice) -> Examples:
+async def list_examples(store: AgentStore, given: TimedChoice) -> Examples:
     """List the known labels, and the examples that people taught, the oldest first."""
-    return _with_chosen(_learner(service).taught(), given)
+    if store.agent is not None:
+        answer = _learner(store.agent).taught()
+    else:
+        from spar.parts.factory import Parts
+        from spar.ports.any_part import has
+        from spar.ports.phases import OptionalSense
+
+        sense = Parts(store.configuration("sense", "perception")).module("sense")
+        if not has(sense, OptionalSense.stored_examples):
+            raise LookupError(_LEARNS_NOTHING)
+        answer = await sense.stored_examples(store.agent_name, store.memory)
+    return cast("Examples", {**answer, "taught": chosen(given, answer.get("taught", ()), lambda row: row.at)})
 
 
 def _taught(given: TeachBody, row: Taught) -> str:
@@ -173,8 +167,7 @@ async def teach(service: Service, given: TeachBody, caller: Caller) -> Taught:
     """Teach that a text has a label. The example is stored, and counts at once, also for similar texts.
 
     {name} in the text marks a word that the planner gets as a slot."""
-    answer: Any = await _learner(service).teach(given.what, given.text, given.label, by=caller.by)
-    return cast("Taught", answer)
+    return cast("Taught", await _learner(service.agent).teach(given.what, given.text, given.label, by=caller.by))
 
 
 @operation("examples forget", "POST /v1/examples:forget", "operate",
@@ -185,8 +178,7 @@ async def teach(service: Service, given: TeachBody, caller: Caller) -> Taught:
 ))  # fmt: skip
 async def forget_example(service: Service, given: ForgetBody, caller: Caller) -> ExampleRow:
     """Forget an example that a person taught."""
-    answer: Any = await _learner(service).unteach(given.id, by=caller.by)
-    return cast("ExampleRow", answer)
+    return cast("ExampleRow", await _learner(service.agent).unteach(given.id, by=caller.by))
 
 
 def _reading(reading: ReadingRow | None) -> str:
@@ -205,5 +197,4 @@ def _reading(reading: ReadingRow | None) -> str:
 ))  # fmt: skip
 async def attempt(service: Service, given: TryBody) -> dict[str, ReadingRow | None]:
     """Show how a text would be classified; nothing is stored."""
-    answer: Any = _learner(service).read(given.text)
-    return cast("dict[str, ReadingRow | None]", answer)
+    return cast("dict[str, ReadingRow | None]", _learner(service.agent).read(given.text))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -15,55 +13,9 @@ from spar.replay.reasons import Reasons, reasons_of
 
 if TYPE_CHECKING:
     from spar.config.tables.settings import Loaded
-    from spar.operations.review import ApprovalsChoice
-    from spar.service.app import Service
 
 #: Keys that are named at most.
 _MOST_KEYS: Final = 20
-
-
-async def _reasons(store: AgentStore, given: history.CycleId, loaded: Loaded, approvals: Callable[[ApprovalsChoice],
-                   Awaitable[Sequence[Any]]], present: Any = None, *, is_other: bool = False) -> Reasons:  # fmt: skip
-    """Return the reasons of a cycle.
-
-    Args: loaded: the present configuration, or another one (`is_other`); present: the actor that runs, if one does.
-    """
-    from anyio import to_thread
-
-    from spar.operations import memory
-    from spar.operations.review import ApprovalsChoice
-
-    cycle = await _with_changes(store, await history.show_cycle.work(store, given))
-    decider, configuration, is_past = (loaded, [], False) if is_other else await _decided_by(store, cycle, loaded)
-    action, learnt, asked = cycle.action, list[Any](), list[Any]()
-    if action is not None and action.learnt:
-        learnt = await memory.why.work(store, history.CycleId(cycle.cycle_id))
-    if action is not None and action.calls:
-        with suppress(LookupError):  # of an act module that asks nobody
-            rows = await approvals(ApprovalsChoice(status="all", since=cycle.started_at))
-            asked = [approval for approval in rows if approval.cycle_id == cycle.cycle_id]
-
-    def read() -> Reasons:
-        from spar.parts.factory import Parts
-        from spar.ports.any_part import has
-        from spar.ports.phases import OptionalActor
-        from spar.ports.planners import OptionalPlanner
-        from spar.types import trust_of
-
-        parts = Parts(decider)
-        planner, actor = parts.rules(), parts.module("act") if is_past or present is None else present
-
-        def ruling(call: Any, plan: Any, session: str) -> tuple[str, str]:
-            return actor.ruling(call, trust_of(plan), session) if has(actor, OptionalActor.ruling) else ("", "")
-
-        looks = (
-            planner.explain(cycle.perceptions)
-            if has(planner, OptionalPlanner.rule_names, OptionalPlanner.explain)
-            else ()
-        )
-        return reasons_of(cycle, looks, learnt, asked, ruling, configuration, is_past=is_past)
-
-    return await to_thread.run_sync(read)
 
 
 async def _with_changes(store: AgentStore, cycle: history.ShownCycle) -> history.ShownCycle:
@@ -102,25 +54,49 @@ async def _decided_by(store: AgentStore, cycle: history.ShownCycle, loaded: Load
     return replace(loaded, settings=settings), sentences, True
 
 
-async def _reasons_stored(store: StoreAlone, given: history.CycleId) -> Reasons:
-    from spar.operations.review import list_approvals
-
-    assert list_approvals.stored is not None
-    approvals = partial(list_approvals.stored, store)
-    return await _reasons(store, given, store.loaded(), approvals, is_other=store.is_other)
-
-
-@operation("why", "GET /v1/cycles/{cycle_id}:why", "read", stored=_reasons_stored, command=CommandForm(
+@operation("why", "GET /v1/cycles/{cycle_id}:why", "read", is_stored=True, command=CommandForm(
     default={"cycle_id": "last"}, spelled={"cycle_id": ("[CYCLE]",)}, by_other=True,
     examples=("spar why", "spar why 18ec5a35 --json", "spar why last --config other.toml"),
 ))  # fmt: skip
-async def reasons(service: Service, given: history.CycleId) -> Reasons:
+async def reasons(store: AgentStore, given: history.CycleId) -> Reasons:
     """Say why a past cycle went as it did: what was noticed, which rules matched or failed by which condition, which
     experiences weighed, what the policy said of each call, and what it led to.
 
     Rules and policy are those by which it was decided, as far as they are kept. A unique beginning of the cycle's id
     is enough; "last" is the newest."""
-    from spar.operations.review import list_approvals
+    from anyio import to_thread
 
-    actor = service.agent.setup.modules["act"].part
-    return await _reasons(service, given, service.loaded, partial(list_approvals.work, service), actor)
+    from spar.operations import memory
+    from spar.operations.review import ApprovalsChoice, list_approvals
+
+    cycle = await _with_changes(store, await history.show_cycle.work(store, given))
+    decider, configuration, is_past = store.configuration(), list[str](), False
+    if not (isinstance(store, StoreAlone) and store.is_other):
+        decider, configuration, is_past = await _decided_by(store, cycle, decider)
+    action, learnt, asked = cycle.action, list[Any](), list[Any]()
+    if action is not None and action.learnt:
+        learnt = await memory.why.work(store, history.CycleId(cycle.cycle_id))
+    if action is not None and action.calls:
+        with suppress(LookupError):  # of an act module that asks nobody
+            rows = await list_approvals.work(store, ApprovalsChoice(status="all", since=cycle.started_at))
+            asked = [approval for approval in rows if approval.cycle_id == cycle.cycle_id]
+
+    def read() -> Reasons:
+        from spar.parts.factory import Parts
+        from spar.ports.any_part import has
+        from spar.ports.phases import OptionalActor
+        from spar.ports.planners import OptionalPlanner
+        from spar.types import trust_of
+
+        parts = Parts(decider)
+        planner, agent = parts.rules(), store.agent
+        actor = parts.module("act") if is_past or agent is None else agent.setup.modules["act"].part
+
+        def ruling(call: Any, plan: Any, session: str) -> tuple[str, str]:
+            return actor.ruling(call, trust_of(plan), session) if has(actor, OptionalActor.ruling) else ("", "")
+
+        explains = has(planner, OptionalPlanner.rule_names, OptionalPlanner.explain)
+        looks = planner.explain(cycle.perceptions) if explains else ()
+        return reasons_of(cycle, looks, learnt, asked, ruling, configuration, is_past=is_past)
+
+    return await to_thread.run_sync(read)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from msgspec import DecodeError, Meta, Struct
 
@@ -17,16 +17,11 @@ from spar.operations.operation import (
     Column,
     CommandForm,
     Nothing,
-    StoreAlone,
     TimedChoice,
     chosen,
     operation,
 )
 from spar.replay.tally import KEPT_BACKTEST, BacktestReport
-
-if TYPE_CHECKING:
-    from spar.config.tables.settings import Loaded
-    from spar.service.app import Service
 
 
 class RulesChoice(TimedChoice, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -62,18 +57,7 @@ def chosen_rules(given: RulesChoice, rows: Iterable[RuleRow]) -> list[RuleRow]:
     return chosen(given, rows, lambda row: row.last_at)
 
 
-async def _rules_stored(store: StoreAlone, given: RulesChoice) -> list[RuleRow]:
-    from spar.ports.any_part import offers
-    from spar.protocols import Rows
-
-    memory = store.memory
-    counts = await memory.rows(f"rules:{store.agent_name}") if offers(memory, Rows) else {}
-    names = [str(table.get("name", "")) for table in store.loaded("rules").settings.rules]
-    rows = (convert({"name": name, **counts.get(name, {})}, RuleRow, strict=False) for name in names)
-    return chosen_rules(given, rows)
-
-
-@operation("rules list", "GET /v1/rules", "read", where="service", stored=_rules_stored, command=CommandForm(
+@operation("rules list", "GET /v1/rules", "read", where="service", is_stored=True, command=CommandForm(
     columns=(
         Column("rule", "name"), Column(">fired", "fired"),
         Column("last", "last_at", "time", lambda row: "" if row.fired is None else "never"),
@@ -83,15 +67,21 @@ async def _rules_stored(store: StoreAlone, given: RulesChoice) -> list[RuleRow]:
     empty=lambda given: "each rule has fired" if given.never else "no rules are configured ([[rules]])",
     examples=("spar rules list", "spar rules list --sort fired --limit 5", "spar rules list --never"),
 ))  # fmt: skip
-async def list_rules(service: Service, given: RulesChoice) -> list[RuleRow]:
+async def list_rules(store: AgentStore, given: RulesChoice) -> list[RuleRow]:
     """List the rules: how often each fired since it is counted, over restarts, and when last."""
-    from spar.service.health_metrics import snapshot_of
+    if store.agent is None:
+        from spar.ports.any_part import offers
+        from spar.protocols import Rows
 
-    snapshot = snapshot_of(service.agent.setup.modules["plan"].part)
-    planners = snapshot.get("planners", {"": snapshot})  # a chain of planners has one for each
-    rows = (
-        RuleRow(rule, **counts) for planner in planners.values() for rule, counts in planner.get("rules", {}).items()
-    )
+        counts = await store.memory.rows(f"rules:{store.agent_name}") if offers(store.memory, Rows) else {}
+        names = [str(table.get("name", "")) for table in store.configuration("rules").settings.rules]
+        rows = [convert({"name": name, **counts.get(name, {})}, RuleRow, strict=False) for name in names]
+    else:
+        from spar.service.health_metrics import snapshot_of
+
+        snapshot = snapshot_of(store.agent.setup.modules["plan"].part)
+        planners = snapshot.get("planners", {"": snapshot}).values()  # a chain of planners has one for each
+        rows = [RuleRow(rule, **counts) for planner in planners for rule, counts in planner.get("rules", {}).items()]
     return chosen_rules(given, rows)
 
 
@@ -125,11 +115,21 @@ class RuleAnswers(Struct, frozen=True):
     answers: list[RuleAnswer]
 
 
-async def _explain(store: AgentStore, given: ExplainChoice, loaded: Loaded) -> RuleAnswers:
-    """Return the answers of the rules of a configuration. A thread asks them: nothing else must wait."""
+@operation("why-not", "GET /v1/cycles/{cycle_id}/rules", "read", is_stored=True, command=CommandForm(
+    arguments=("rule", "cycle_id"), hidden=("limit",), default={"rule": "*", "cycle_id": "last"}, by_other=True,
+    spelled={"rule": ("[RULE]",), "cycle_id": ("[CYCLE]",)},
+    examples=("spar why-not disk", "spar why-not disk 18ec5a35", 'spar why-not "*" last --json'),
+))  # fmt: skip
+async def explain(store: AgentStore, given: ExplainChoice) -> RuleAnswers:
+    """Say why a rule did not decide in a past cycle: its first condition that is not met, for each perception. With "*"
+    every rule is asked.
+
+    The rules are those of the present configuration, the perceptions those that the cycle recorded. A unique beginning
+    of the cycle's id is enough; "last" is the newest."""
     from anyio import to_thread
 
     limit, rule = given.limit, None if given.rule == "*" else given.rule
+    loaded = store.configuration()
     cycle = await history.show_cycle.work(store, history.CycleId(given.cycle_id))
     decided = cycle.action.reason if cycle.action is not None else ""
 
@@ -152,51 +152,25 @@ async def _explain(store: AgentStore, given: ExplainChoice, loaded: Loaded) -> R
                               why_of(look, decided)) for look in looks)  # fmt: skip
         return RuleAnswers(cycle.cycle_id, decided, names, list(islice(answers, limit)))
 
-    return await to_thread.run_sync(ask)
-
-
-async def _explain_stored(store: StoreAlone, given: ExplainChoice) -> RuleAnswers:
-    return await _explain(store, given, store.loaded())
-
-
-@operation("why-not", "GET /v1/cycles/{cycle_id}/rules", "read", stored=_explain_stored, command=CommandForm(
-    arguments=("rule", "cycle_id"), hidden=("limit",), default={"rule": "*", "cycle_id": "last"}, by_other=True,
-    spelled={"rule": ("[RULE]",), "cycle_id": ("[CYCLE]",)},
-    examples=("spar why-not disk", "spar why-not disk 18ec5a35", 'spar why-not "*" last --json'),
-))  # fmt: skip
-async def explain(service: Service, given: ExplainChoice) -> RuleAnswers:
-    """Say why a rule did not decide in a past cycle: its first condition that is not met, for each perception. With "*"
-    every rule is asked.
-
-    The rules are those of the present configuration, the perceptions those that the cycle recorded. A unique beginning
-    of the cycle's id is enough; "last" is the newest."""
-    return await _explain(service, given, service.loaded)
+    return await to_thread.run_sync(ask)  # nothing else must wait
 
 
 # -- the backtest
 
 
-async def _backtest_stored(store: StoreAlone, given: Nothing) -> BacktestReport | None:
-    return await _backtest(store.loaded("service"))
-
-
-async def _backtest(loaded: Loaded) -> BacktestReport | None:
+@operation("rules backtest", "GET /v1/rules/backtest", "read", where="service", is_stored=True)
+async def backtest(store: AgentStore, given: Nothing) -> BacktestReport | None:
+    """Return the last backtest that was stored (`spar backtest --keep`), null without one."""
     from anyio import Path
 
     from spar.decoding import decode
     from spar.parts.factory import home_of
 
     try:
-        content = await (Path(home_of(loaded).state) / KEPT_BACKTEST).read_bytes()
+        content = await (Path(home_of(store.configuration("service")).state) / KEPT_BACKTEST).read_bytes()
         report: BacktestReport = decode(content, BacktestReport)
     except OSError:
         return None
     except DecodeError as error:
         raise LookupError(f"the stored backtest is of another version: {error}; spar backtest --keep") from None
     return report
-
-
-@operation("rules backtest", "GET /v1/rules/backtest", "read", where="service", stored=_backtest_stored)
-async def backtest(service: Service, given: Nothing) -> BacktestReport | None:
-    """Return the last backtest that was stored (`spar backtest --keep`), null without one."""
-    return await _backtest(service.loaded)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from spar.operations.operation import Nothing, StoreAlone, operation
+from spar.operations.operation import AgentStore, Nothing, operation
 
 if TYPE_CHECKING:
-    from spar.config.tables.settings import Loaded
     from spar.service.app import Service
 
 
@@ -33,22 +32,14 @@ class ConfigCheck(Struct, frozen=True):
     needs_restart: list[str]
 
 
-def _rows(loaded: Loaded) -> list[SettingRow]:
+@operation("config show", "GET /v1/config", "read", where="service", is_stored=True)
+async def show_settings(store: AgentStore, given: Nothing) -> list[SettingRow]:
+    """Return the settings in force with their origins."""
     from spar.config.load import reloads, show
 
-    values = json.loads(show(loaded, origins=True, form="json"))
+    values = json.loads(show(store.configuration(), origins=True, form="json"))
     return [SettingRow(key, row["value"], row["from"], "reload" if reloads(key) == "live" else "restart")
             for key, row in values.items()]  # fmt: skip
-
-
-async def _show_stored(store: StoreAlone, given: Nothing) -> list[SettingRow]:
-    return _rows(store.loaded())
-
-
-@operation("config show", "GET /v1/config", "read", where="service", stored=_show_stored)
-async def show_settings(service: Service, given: Nothing) -> list[SettingRow]:
-    """Return the settings in force with their origins."""
-    return _rows(service.loaded)
 
 
 @operation("config check", "POST /v1/config:check", "operate")
