@@ -37,6 +37,14 @@ def convert(value: Any, kind: type[T], *, strict: bool = True, dec_hook: Callabl
     return msgspec.convert(value, kind, strict=strict, dec_hook=dec_hook)
 
 
+def converted(value: Any, kind: type[T]) -> T | None:
+    """Return plain values as a value of a type; None where they cannot be one."""
+    try:
+        return convert(value, kind)
+    except ValidationError:
+        return None
+
+
 def decode(text: str | bytes, kind: type[T]) -> T:
     """Return JSON text as a value of a type. Raises: msgspec.DecodeError (msgspec.ValidationError is one)."""
     if kind not in _RESOLVED:

@@ -70,24 +70,19 @@ class CommandSensor:
             tuple(argv), timeout, max_output, tuple(env), dict(variables or {}), tuple(readable), network,
             least_level=0 if sandbox == "auto" else sandbox, is_confined=sandbox != 0,
         )  # fmt: skip
-        self._ctx: SensorContext | None = None
 
     async def open(self, ctx: SensorContext) -> None:
         """Load the digests of the last run's output."""
         self._ctx, self._threads = ctx, Threads(f"sensor {ctx.name}", ctx.clock, limit=2)
         cursor = ctx.cursor if isinstance(ctx.cursor, dict) else {}
         digests = cursor.get("said") if cursor.get("argv") == list(self._terms.argv) else None
-        self._line_digests = (
-            frozenset(digest for digest in digests if isinstance(digest, str))
-            if isinstance(digests, list)
-            else frozenset()
-        )
+        digests = digests if isinstance(digests, list) else ()
+        self._line_digests = frozenset(digest for digest in digests if isinstance(digest, str))
 
     async def poll(self) -> list[Perception]:
         """Run the program and return its output. Raises: PermanentError when it cannot be started, TransientError when
         it failed or took too long."""
-        assert self._ctx is not None
-        at = self._ctx.clock.now()
+        run = self._ctx.clock.now().isoformat()
         with self._ctx.clock.working():
             end = await self._programs.run(self._terms)
         self._demand_success(end)
@@ -100,7 +95,6 @@ class CommandSensor:
         about: dict[str, Any] = {"program": self._terms.argv[0], "exit": end.exit, "sandbox": end.sandbox}
         if complaint := self._line(end.stderr):
             about["stderr"] = complaint
-        run = at.isoformat()
         noticed = [self._perception(item, about, f"{run} {number}") for number, item in enumerate(reported)]
         if left_out := self._left_out(end, more):
             noticed.append(self._perception(Item(left_out, run), about, run, kind="command.left_out"))
@@ -141,17 +135,10 @@ class CommandSensor:
         return f"{' and '.join(parts)} of {self._terms.argv[0]!r} were left out" if parts else ""
 
     def _perception(self, item: Item, about: Mapping[str, Any], place: str, kind: str = "") -> Perception:
-        assert self._ctx is not None
-        return Perception(
-            item.content,
-            source=self._ctx.name,
-            kind=kind or self._kind,
-            at=self._ctx.clock.now(),
-            key=f"{self._ctx.name} {item.key or place}",
-            subject=item.subject,
-            trust="untrusted",
-            attributes={**about, **item.attributes},
-        )
+        key = f"{self._ctx.name} {item.key or place}"
+        attributes = {**about, **item.attributes}
+        return self._ctx.perception(item.content, kind or self._kind, key=key, subject=item.subject,
+                                    attributes=attributes)  # fmt: skip
 
 
 def _demand_words(argv: Sequence[str]) -> None:

@@ -12,19 +12,20 @@ import asyncio
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from annotated_types import Ge, Le
 
-from perception.sensors.files import BATCH, EVER, NEVER, Files, KnownFile, folders_of, known_file_of, read_cursor
+from perception.sensors.files import BATCH, EVER, NEVER, Files, KnownFile, folders_of, read_cursor
 from perception.sensors.folder import Entry, Folder, Text, readable
 from perception.sensors.watch import Watch
 from perception.supervision.sensor_task import ended
 from spar.backoff import Backoff
+from spar.decoding import converted
 from spar.protocols import Home, SensorContext
 from spar.threads import Threads
-from spar.types import Fault, Perception
+from spar.types import Perception
 
 ROOT = "/"  # key of the row that names the directory of the others; no file has this name
 HINTS = 10_000  # bound of the paths from events; with more it is cheaper to look everywhere
@@ -58,9 +59,8 @@ class DirectorySensor:
         existing: bool = True,
     ) -> None:
         self._root = os.path.normpath(Path(home.config, Path(path).expanduser()).absolute())
-        self._folder = self.folder(
-            Path(self._root), recursive=recursive, include=tuple(include), exclude=tuple(exclude)
-        )
+        self._folder = self.folder(Path(self._root), recursive=recursive, include=tuple(include),
+                                   exclude=tuple(exclude))  # fmt: skip
         self._recursive, self._settle, self._read, self._existing = recursive, settle, read, existing
         self._pump: asyncio.Task[None] | None = None
         self._watch: Watch | None = None
@@ -90,17 +90,15 @@ class DirectorySensor:
             known, marked_until = dict[str, KnownFile](), None if self._existing else EVER
             floor = NEVER
         else:
-            known = {name: known_file for name, row in rows.items() if (known_file := known_file_of(row)) is not None}
+            known = {name: known_file for name, row in rows.items() if (known_file := converted(row, KnownFile))}
             # Without rows only the cursor says which files were handled: an earlier version wrote it, or the store has
             # no rows.
             marked_until = floor if written is None and (former or count) else None
             for name, known_file in former.items() if written is None else ():
                 known[name] = known_file
                 ctx.rows.keep(name, msgspec.to_builtins(known_file))
-        if marked_until is None:
-            ctx.rows.keep(
-                ROOT, this_root
-            )  # else the row is written after the marking, so that an interrupted marking is repeated
+        if marked_until is None:  # else the row is written after the marking, so that a broken off one is repeated
+            ctx.rows.keep(ROOT, this_root)
         return Files(known, marked_until, floor)
 
     async def close(self) -> None:
@@ -123,7 +121,7 @@ class DirectorySensor:
                 failures += 1
                 is_gone = isinstance(error, FileNotFoundError)
                 if not (is_gone and self._is_gone):  # a directory that is still missing is reported once
-                    self._tell(error)
+                    self._ctx.report_error(error)
                 if is_gone:
                     self._stop_watching()
                 self._is_gone, self._look_at = is_gone, 0.0
@@ -173,7 +171,7 @@ class DirectorySensor:
         while batch := files.batch(self._read):
             dealt_with = 0
             try:
-                contents = await self._threads.run(self._contents, [entry for *_, entry in batch])
+                contents = await self._threads.run(lambda: [self._content(entry) for *_, entry in batch])
                 for (changed_at, name, _, entry), content in zip(batch, contents, strict=True):
                     if not self._deal_with(name, entry, content):
                         return False
@@ -186,16 +184,13 @@ class DirectorySensor:
                     self._ctx.checkpoint(files.cursor(readable(self._root)))
         return True
 
-    def _contents(self, entries: list[Entry | None]) -> list[Text | OSError | None]:
-        contents: list[Text | OSError | None] = []
-        for entry in entries:
-            try:
-                contents.append(None if entry is None else self._folder.read(entry, self._read))
-            except FileNotFoundError:
-                contents.append(None)
-            except OSError as error:
-                contents.append(error)
-        return contents
+    def _content(self, entry: Entry | None) -> Text | OSError | None:
+        try:
+            return None if entry is None else self._folder.read(entry, self._read)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return error
 
     def _deal_with(self, name: str, entry: Entry | None, content: Text | OSError | None) -> bool:
         """Push and remember one file; return False when the perception was refused."""
@@ -210,14 +205,15 @@ class DirectorySensor:
             return True
         elif isinstance(content, OSError):
             if files.unreadable.get(name) != entry:
-                self._tell(type(content)(f"cannot read {self._full(name)!r}: {content.strerror or content}"))
+                self._ctx.report_error(
+                    type(content)(f"cannot read {self._full(name)!r}: {content.strerror or content}")
+                )
             files.unreadable[name] = entry
             return True
         else:
             digest = "" if content.truncated else content.digest
-            is_touched = (
-                known_file is not None and digest != "" and (digest, entry.size) == (known_file.digest, known_file.size)
-            )
+            former = None if known_file is None else (known_file.digest, known_file.size)
+            is_touched = digest != "" and (digest, entry.size) == former
             if not is_touched and not self._ctx.push(self._noticed(name, entry, content, is_new=known_file is None)):
                 return False
             self._remember(name, KnownFile(entry.mtime, entry.size, digest, entry.ctime))
@@ -240,15 +236,14 @@ class DirectorySensor:
             self._must_poll = self._must_poll or isinstance(watch.error, OSError)
             if self._watch_error != str(watch.error):
                 self._watch_error = str(watch.error)
-                self._tell(watch.error)
+                self._ctx.report_error(watch.error)
         elif watch is not None and watch.identity == identity and not watch.is_stale:
             return
         self._stop_watching()
         if now >= self._watch_at:
             self._watch_at = now + self.retry
-            self._watch = self.watch(
-                self._root, identity, self._hinted, recursive=self._recursive, must_poll=self._must_poll
-            )
+            self._watch = self.watch(self._root, identity, self._hinted, recursive=self._recursive,
+                                     must_poll=self._must_poll)  # fmt: skip
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
@@ -273,46 +268,22 @@ class DirectorySensor:
 
     def _noticed(self, name: str, entry: Entry, text: Text, *, is_new: bool) -> Perception:
         path = self._full(name)
-        return self._perception(
-            "file.added" if is_new else "file.changed",
-            path,
-            text.content,
-            f"{path} {entry.mtime} {entry.size} {text.digest}",
-            size=entry.size,
-            truncated=text.truncated,
-            binary=text.binary,
-        )
+        key = f"{path} {entry.mtime} {entry.size} {text.digest}"
+        return self._perception("file.added" if is_new else "file.changed", path, text.content, key, entry.size,
+                                truncated=text.truncated, binary=text.binary)  # fmt: skip
 
     def _removed(self, name: str) -> Perception:
         path, known_file = self._full(name), self._known[name]
         key = f"{path} {known_file.mtime} {known_file.size} removed {self._ctx.clock.now().isoformat()}"
         sentence = f"file {Path(path).name} was removed"
-        return self._perception(
-            "file.removed", path, sentence, key, size=known_file.size, truncated=False, binary=False
-        )
+        return self._perception("file.removed", path, sentence, key, known_file.size, truncated=False, binary=False)
 
-    def _perception(self, kind: str, path: str, content: str, key: str, **attributes: Any) -> Perception:
+    def _perception(self, kind: str, path: str, content: str, key: str, size: int, **attributes: bool) -> Perception:
         name = path.rpartition("/")[2]
         dot = name.rfind(".")
-        return Perception(
-            content,
-            source=self._ctx.name,
-            kind=kind,
-            at=self._ctx.clock.now(),
-            key=key,
-            subject=path,
-            trust="untrusted",
-            attributes={
-                "path": path,
-                "name": name,
-                "suffix": name[dot:] if 0 < dot < len(name) - 1 else "",
-                **attributes,
-            },
-        )
-
-    def _tell(self, error: Exception) -> None:
-        fault = Fault.of(error, part=self._ctx.name, phase="sense")
-        self._ctx.report("ErrorOccurred", cycle_id="", phase="sense", error=fault, policy="retry", exception=error)
+        suffix = name[dot:] if 0 < dot < len(name) - 1 else ""
+        attributes_now = {"path": path, "name": name, "suffix": suffix, "size": size, **attributes}
+        return self._ctx.perception(content, kind, key=key, subject=path, attributes=attributes_now)
 
     def _full(self, name: str) -> str:
         return f"{readable(self._root)}/{name}"

@@ -10,11 +10,9 @@ import heapq
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from perception.sensors.folder import Entry
-from spar.decoding import convert
 
 BATCH = 32  # files read in one batch; the cursor moves after each batch
 BATCH_BYTES = 16 * 1024 * 1024  # bytes read in one batch, at least one file
@@ -75,19 +73,10 @@ class Files:
         news = News({}, {}, [], {})
         for name in names:
             entry, known_file = entries.get(name), self.known.get(name)
-            if (
-                entry is not None
-                and known_file is None
-                and self.marked_until
-                and (entry.ctime, name) <= self.marked_until
-            ):
+            until = self.marked_until if known_file is None else None
+            if entry is not None and until and (entry.ctime, name) <= until:
                 news.marked[name] = KnownFile(entry.mtime, entry.size, "", entry.ctime)
-                continue
-            if entry is None:
-                is_news = known_file is not None
-            else:
-                is_news = known_file is None or (entry.mtime, entry.size) != (known_file.mtime, known_file.size)
-            if not is_news:
+            elif _state_of(entry) == _state_of(known_file):
                 news.quiet.append(name)
             elif name in self.ready and self.ready[name] == entry:
                 continue
@@ -147,6 +136,10 @@ class Files:
         return {"root": root, "floor": [*floor], "count": len(self.known)}
 
 
+def _state_of(file: Entry | KnownFile | None) -> tuple[int, int] | None:
+    return None if file is None else (file.mtime, file.size)
+
+
 def folders_of(names: Iterable[str]) -> set[str]:
     """Return every directory above these files, each once."""
     folders: set[str] = set()
@@ -156,13 +149,6 @@ def folders_of(names: Iterable[str]) -> set[str]:
             folders.add(parent)
             parent = parent.rpartition("/")[0]
     return folders
-
-
-def known_file_of(row: Any) -> KnownFile | None:
-    try:
-        return convert(row, KnownFile)
-    except msgspec.ValidationError:
-        return None
 
 
 def read_cursor(cursor: Any) -> tuple[str | None, Moment, int, dict[str, KnownFile]]:

@@ -14,21 +14,27 @@ from msgspec import Struct
 
 from spar.errors import ConfigError
 from spar.protocols import SensorContext
-from spar.types import Fault, Perception
+from spar.types import Perception
 
 Share = Annotated[float, Gt(0), Le(1)]
 Level = Literal["normal", "high"]
 
 
 class Measure(Struct, frozen=True):
-    """One measured quantity: how to read it, its threshold, and its words."""
+    """One measured quantity: its kind, the path of a disk, its words, and its threshold."""
 
     kind: str
-    subject: str
+    path: str
     noun: str
     threshold: float
-    unit: Literal["per cpu", "share"]
-    read: Callable[[], float]
+
+    @property
+    def subject(self) -> str:
+        return f"{self.kind} {self.path}" if self.path else self.kind
+
+    @property
+    def unit(self) -> Literal["per cpu", "share"]:
+        return "per cpu" if self.kind == "host.load" else "share"
 
 
 class _Last(Struct):
@@ -66,14 +72,12 @@ class HostSensor:
             raise ConfigError(message, path=("hysteresis",))
         self.every, self._hysteresis, self._remind = every, hysteresis, remind
         self._has_readings = readings
-        reader = read or measured
+        self._read = read or measured
         self._measures = (
-            Measure("host.load", "host.load", "load", load_high, "per cpu", lambda: reader("host.load", "")),
-            Measure("host.memory", "host.memory", "memory", memory_high, "share", lambda: reader("host.memory", "")),
-            *(_disk(reader, path, disk_high) for path in dict.fromkeys(disks)),
+            Measure("host.load", "", "load", load_high),
+            Measure("host.memory", "", "memory", memory_high),
+            *(Measure("host.disk", path, f"disk {path}", disk_high) for path in dict.fromkeys(disks)),
         )
-        self._last: dict[str, _Last] = {}
-        self._ctx: SensorContext | None = None
 
     async def open(self, ctx: SensorContext) -> None:
         self._ctx = ctx
@@ -88,7 +92,7 @@ class HostSensor:
         for measure in self._measures:
             last = self._last[measure.subject]
             try:
-                value = float(measure.read())
+                value = float(self._read(measure.kind, measure.path))
             except Exception as error:
                 failures.append(error)
                 self._tell_once(last, error)
@@ -104,49 +108,27 @@ class HostSensor:
 
     def _reading(self, measure: Measure, value: float) -> Perception:
         """Return a measurement as a point of its series, for the pipeline only."""
-        assert self._ctx is not None
-        return Perception(
-            source=self._ctx.name,
-            kind=measure.kind,
-            at=self._ctx.clock.now(),
-            subject=measure.subject,
-            trust="trusted",
-            attributes={"value": value, "series": measure.noun, "reading": True, "unit": measure.unit},
-        )
+        attributes = {"value": value, "series": measure.noun, "reading": True, "unit": measure.unit}
+        return self._ctx.perception("", measure.kind, subject=measure.subject, trust="trusted", attributes=attributes)
 
     def _judged(self, measure: Measure, last: _Last, value: float) -> Perception | None:
-        assert self._ctx is not None
         now, before = self._ctx.clock.monotonic(), last.level
         level = last.level = level_of(value, before, measure.threshold, self._hysteresis)
         is_reminder = level == before == "high" and 0 < self._remind <= now - last.told_at
         if level == before and not is_reminder:
             return None
         last.told_at = now
-        at = self._ctx.clock.now()
-        return Perception(
-            sentence(measure, value, level),
-            source=self._ctx.name,
-            kind=measure.kind,
-            at=at,
-            key=f"{measure.subject} {level} {at.isoformat()}",
-            subject=measure.subject,
-            trust="trusted",
-            attributes={
-                "value": round(value, 4),
-                "threshold": measure.threshold,
-                "level": level,
-                "unit": measure.unit,
-                "reminder": is_reminder,
-            },
-        )
+        attributes = {"value": round(value, 4), "threshold": measure.threshold, "level": level, "unit": measure.unit,
+                      "reminder": is_reminder}  # fmt: skip
+        key = f"{measure.subject} {level} {self._ctx.clock.now().isoformat()}"
+        return self._ctx.perception(sentence(measure, value, level), measure.kind, key=key, subject=measure.subject,
+                                    trust="trusted", attributes=attributes)  # fmt: skip
 
     def _tell_once(self, last: _Last, error: Exception) -> None:
         """Report an error of a measure, once until it can be read again; the other measures go on."""
-        assert self._ctx is not None
         if not last.is_unreadable:
             last.is_unreadable = True
-            fault = Fault.of(error, part=self._ctx.name, phase="sense")
-            self._ctx.report("ErrorOccurred", cycle_id="", phase="sense", error=fault, policy="skip", exception=error)
+            self._ctx.report_error(error, "skip")
 
 
 def level_of(value: float, before: Level, threshold: float, hysteresis: float) -> Level:
@@ -156,13 +138,10 @@ def level_of(value: float, before: Level, threshold: float, hysteresis: float) -
 
 def sentence(measure: Measure, value: float, level: Level) -> str:
     """Return one sentence for people."""
-    shown, limit = (
-        (f"{value:.2f} per cpu", f"{measure.threshold:.2f}")
-        if measure.unit == "per cpu"
-        else (f"{value:.0%} in use", f"{measure.threshold:.0%}")
-    )
+    form, unit = (".2f", "per cpu") if measure.unit == "per cpu" else (".0%", "in use")
+    shown = f"{value:{form}} {unit}"
     if level == "high":
-        return f"{measure.noun} is high: {shown}, the threshold is {limit}"
+        return f"{measure.noun} is high: {shown}, the threshold is {measure.threshold:{form}}"
     return f"{measure.noun} is back to normal: {shown}"
 
 
@@ -176,10 +155,3 @@ def measured(kind: str, path: str) -> float:
     if kind == "host.memory":
         return float(psutil.virtual_memory().percent) / 100
     return float(psutil.disk_usage(path).percent) / 100
-
-
-def _disk(read: Callable[[str, str], float], path: str, threshold: float) -> Measure:
-    def reading() -> float:
-        return read("host.disk", path)
-
-    return Measure("host.disk", f"host.disk {path}", f"disk {path}", threshold, "share", reading)

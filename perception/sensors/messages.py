@@ -37,15 +37,8 @@ class MessagesSensor:
         """Return the perception of a message. Raises: ValueError when it is too long."""
         if len(text) > self._longest:
             raise ValueError(f"a message may have {self._longest} characters, this one has {len(text)}")
-        return Perception(
-            text,
-            source="message",
-            kind="message",
-            session=session,
-            trust=self._trust,
-            priority=self._priority,
-            **fields,
-        )
+        return Perception(text, source="message", kind="message", session=session, trust=self._trust,
+                          priority=self._priority, **fields)  # fmt: skip
 
     def snapshot(self) -> dict[str, int]:
         """Return how many characters a message may have, for those who write one."""

@@ -6,13 +6,13 @@ Omitted text is counted and mentioned, bytes that are not UTF-8 become `\\xNN`, 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct, field
 
 from spar.data.json_safe import is_bounded
+from spar.data.text import bounded
 
 Form = Literal["lines", "json", "whole"]
 
@@ -42,18 +42,14 @@ def items_of(output: bytes, form: Form, *, longest: int, most: int) -> tuple[lis
     return [read(line, longest) for line in lines[:most]], max(len(lines) - most, 0)
 
 
-def digest_of(raw: bytes) -> str:
-    """Return a digest of an output."""
-    return hashlib.blake2b(raw, digest_size=12).hexdigest()
-
-
 def last_line(stream: bytes) -> str:
     """Return the last line that is not blank, with bytes that are not UTF-8 as `\\xNN`; "" for none."""
-    return next(_reversed_lines(stream[-4096:]), b"").decode("utf-8", "backslashreplace").strip()
+    line = next((line for line in reversed(stream[-4096:].split(b"\n")) if line.strip()), b"")
+    return line.decode("utf-8", "backslashreplace").strip()
 
 
-def _reversed_lines(stream: bytes) -> Iterator[bytes]:
-    return (line for line in reversed(stream.split(b"\n")) if line.strip())
+def _digest_of(raw: bytes) -> str:
+    return hashlib.blake2b(raw, digest_size=12).hexdigest()
 
 
 def _text(raw: bytes, longest: int) -> Item:
@@ -62,10 +58,9 @@ def _text(raw: bytes, longest: int) -> Item:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
         text, attributes["binary"] = raw.decode("utf-8", "backslashreplace"), True
-    text = text.rstrip()
-    if left_out := max(len(text) - longest, 0):
-        text, attributes["left_out"] = f"{text[:longest]} … {left_out} more characters left out", left_out
-    return Item(text, digest_of(raw.rstrip()), attributes=attributes)
+    text, left_out = bounded(text.rstrip(), longest)
+    attributes |= {"left_out": left_out} if left_out else {}
+    return Item(text, _digest_of(raw.rstrip()), attributes=attributes)
 
 
 def _value(line: bytes, longest: int) -> Item:
@@ -88,7 +83,7 @@ def _value(line: bytes, longest: int) -> Item:
     content = value
     if isinstance(value, dict) and isinstance(value.get("text"), str):
         content, attributes["payload"] = value["text"], value
-    return Item(content, digest_of(line.strip()), _name(table, "key"), _name(table, "subject"), attributes)
+    return Item(content, _digest_of(line.strip()), _name(table, "key"), _name(table, "subject"), attributes)
 
 
 def _name(table: dict[str, Any], name: str) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Annotated, Any, Literal
 
@@ -21,7 +21,7 @@ from perception.sensors.crontab import MOMENT, following
 from spar.clock import Timer
 from spar.errors import ConfigError
 from spar.protocols import SensorContext
-from spar.types import Fault, Perception
+from spar.types import Perception
 
 LOOK = 30.0  # most seconds until the wall clock is read again
 BOUND = 1_000  # missed ticks that are reported, and run, one by one; one more event reports the others
@@ -30,6 +30,7 @@ BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 Missing = Literal["skip", "run_once", "run_all"]
 Overlapping = Literal["skip", "queue"]
+Report = tuple[datetime, str]  # a tick that did not run in time, with the reason
 
 
 class Due(Struct, frozen=True):
@@ -37,13 +38,6 @@ class Due(Struct, frozen=True):
 
     at: datetime
     missed: int = 0
-
-
-class Verdicts(Struct, frozen=True):
-    """Verdicts on ticks that are due: the perceptions, and the ticks that did not run in time with their reasons."""
-
-    due: tuple[Due, ...] = ()
-    reports: tuple[tuple[datetime, str], ...] = ()
 
 
 class ScheduleSensor:
@@ -71,14 +65,11 @@ class ScheduleSensor:
         overlap: Overlapping = "skip",
         jitter: Annotated[float, Ge(0), Le(86_400)] = 0.0,
     ) -> None:
-        triggers = {
-            name: value for name, value in (("cron", cron), ("interval", interval), ("at", at)) if value is not None
-        }
+        options = (("cron", cron), ("interval", interval), ("at", at))
+        triggers = tuple(name for name, value in options if value is not None)
         if len(triggers) != 1:
             names = " and ".join(triggers) or "none of them"
-            raise ConfigError(
-                f"a schedule needs exactly one of cron, interval, at; found {names}", path=(*triggers,)[1:2]
-            )
+            raise ConfigError(f"a schedule needs exactly one of cron, interval, at; found {names}", path=triggers[1:2])
         zone = _zone(timezone)
         self._text, self._missed, self._overlap = text, missed, overlap
         self._grace, self._jitter = timedelta(seconds=grace), jitter
@@ -87,7 +78,7 @@ class ScheduleSensor:
         self._cron = None if cron is None else following(cron, zone)
         self._moment = _moment(at, zone) if at is not None else BEGINNING
         named = {"cron": f"cron {cron} {timezone}", "interval": f"interval {interval!r}"}
-        self._trigger = next((named[name] for name in triggers if name in named), f"at {self._moment.isoformat()}")
+        self._trigger = named.get(triggers[0], f"at {self._moment.isoformat()}")
         self._ctx: SensorContext | None = None
         self._timer: Timer | None = None
         self._last = BEGINNING  # the last tick that was handled
@@ -120,8 +111,7 @@ class ScheduleSensor:
             if (upcoming := self._after(self._last)) is not None:
                 pause = (self._delayed(upcoming) - now).total_seconds()
         except Exception as error:
-            fault = Fault.of(error, part=ctx.name, phase="sense")
-            ctx.report("ErrorOccurred", cycle_id="", phase="sense", error=fault, policy="retry", exception=error)
+            ctx.report_error(error)
         # The wall clock may be slightly behind the timer's, so wait at least a millisecond.
         self._timer = ctx.clock.call_at(ctx.clock.monotonic() + min(max(pause, 0.001), LOOK), self._look)
 
@@ -144,23 +134,37 @@ class ScheduleSensor:
             )
             ticks += itertools.islice(self._due(resumed - MOMENT, now), BOUND)
             dealt_with = max(ticks[-1], self._before(resumed))  # else the next look would go on from an earlier tick
-        verdicts = judged(
-            ticks,
-            now,
-            grace=self._grace,
-            missed=self._missed,
-            overlap=self._overlap,
-            waits=getattr(ctx.push, "waiting", 0) > 0,
-            delayed=self._delayed,
-        )
-        refused = [due.at for due in verdicts.due if not ctx.push(self._perception(ctx, due, now))]
-        reports = [*verdicts.reports, *((at, "refused: too many perceptions of this sensor wait") for at in refused)]
+        dues, reports = self.judged(ticks, now, waits=getattr(ctx.push, "waiting", 0) > 0)
+        refused = [due.at for due in dues if not ctx.push(self._perception(ctx, due, now))]
+        reports += [(at, "refused: too many perceptions of this sensor wait") for at in refused]
         for due_at, reason in reports[:BOUND]:
             ctx.report("TriggerMissed", trigger=ctx.name, due_at=due_at, reason=reason)
         if summary or len(reports) > BOUND:
             summary = summary or f"many: {len(reports) - BOUND} more ticks were missed, the last of them this one"
             ctx.report("TriggerMissed", trigger=ctx.name, due_at=reports[-1][0], reason=summary)
         self._deal_with(dealt_with)
+
+    def judged(self, ticks: Sequence[datetime], now: datetime, *, waits: bool) -> tuple[list[Due], list[Report]]:
+        """Judge ticks that are due, in order; return the perceptions, and the ticks that did not run in time.
+
+        A tick that is at most `grace` late still runs. Of several such ticks only the latest runs under
+        `overlap="skip"`, and none while an earlier one still `waits` to be sensed. All other ticks are missed and
+        reported; `missed` decides which of them still run.
+        """
+        lateness = {tick: now - self._delayed(tick) for tick in ticks}
+        too_late = [tick for tick in ticks if lateness[tick] > self._grace]
+        late = [tick for tick in ticks if lateness[tick] <= self._grace]
+        running = late if self._overlap == "queue" else [] if waits else late[-1:]
+        missed = f"missed = {self._missed!r}"
+        reports = [(tick, f"late: {lateness[tick].total_seconds():.0f} s, {missed}") for tick in too_late]
+        reports += [(tick, "overlap: another tick waits to be sensed") for tick in late if tick not in running]
+        due = [Due(tick) for tick in running]
+        if self._missed == "run_all":
+            due = [Due(tick, missed=1) for tick in too_late] + due
+        elif self._missed == "run_once" and too_late:
+            # One perception for all missed ticks: the first running tick if there is one, else the last missed one.
+            due = [Due(running[0] if running else too_late[-1], missed=len(too_late)), *due[1:]]
+        return due, reports
 
     def snapshot(self) -> dict[str, str]:
         """Return the time of its next tick, "" if there is none any more."""
@@ -204,52 +208,10 @@ class ScheduleSensor:
         self._ctx.checkpoint({"trigger": self._trigger, "last": tick.isoformat()})
 
     def _perception(self, ctx: SensorContext, due: Due, now: datetime) -> Perception:
-        due_at = due.at.isoformat()
-        return Perception(
-            self._text or f"it is time: {ctx.name}",
-            source=ctx.name,
-            kind="schedule.tick",
-            at=now,
-            key=f"{ctx.name} {due_at}",
-            trust="trusted",
-            attributes={
-                "due_at": due_at,
-                "missed": due.missed,
-                "late": round(max((now - self._delayed(due.at)).total_seconds(), 0.0), 3),
-            },
-        )
-
-
-def judged(
-    ticks: Sequence[datetime],
-    now: datetime,
-    *,
-    grace: timedelta,
-    missed: Missing,
-    overlap: Overlapping,
-    waits: bool = False,
-    delayed: Callable[[datetime], datetime] = lambda tick: tick,
-) -> Verdicts:
-    """Judge ticks that are due; they are in order.
-
-    A tick that is at most `grace` late still runs. Of several such ticks only the latest runs under `overlap="skip"`,
-    and none while an earlier one still `waits` to be sensed. All other ticks are missed and reported; `missed` decides
-    which of them still run.
-    """
-    lateness = {tick: now - delayed(tick) for tick in ticks}
-    too_late = [tick for tick in ticks if lateness[tick] > grace]
-    late = [tick for tick in ticks if lateness[tick] <= grace]
-    running = late if overlap == "queue" else [] if waits else late[-1:]
-    reports = [(tick, f"late: {lateness[tick].total_seconds():.0f} s, missed = {missed!r}") for tick in too_late]
-    reports += [(tick, "overlap: another tick waits to be sensed") for tick in late if tick not in running]
-    due = [Due(tick) for tick in running]
-    if missed == "run_all":
-        due = [Due(tick, missed=1) for tick in too_late] + due
-    elif missed == "run_once" and too_late:
-        # One perception for all missed ticks: the first running tick if there is one, else the last missed one.
-        stands_for_all = Due(running[0] if running else too_late[-1], missed=len(too_late))
-        due = [stands_for_all, *due[1:]]
-    return Verdicts(tuple(due), tuple(reports))
+        due_at, late = due.at.isoformat(), max((now - self._delayed(due.at)).total_seconds(), 0.0)
+        attributes = {"due_at": due_at, "missed": due.missed, "late": round(late, 3)}
+        return Perception(self._text or f"it is time: {ctx.name}", source=ctx.name, kind="schedule.tick", at=now,
+                          key=f"{ctx.name} {due_at}", trust="trusted", attributes=attributes)  # fmt: skip
 
 
 def _last_of(cursor: Any, trigger: str) -> datetime | None:

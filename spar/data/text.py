@@ -102,6 +102,12 @@ def cut(text: str, room: int) -> str:
     return text if len(text) <= room else f"{text[:room]}… ({len(text) - room} characters more)"
 
 
+def bounded(text: str, longest: int) -> tuple[str, int]:
+    """Return the first `longest` characters of a text with a note on the others, and the number of the others."""
+    left_out = max(len(text) - longest, 0)
+    return f"{text[:longest]} … {left_out} more characters left out" if left_out else text, left_out
+
+
 def unknown(noun: str, name: str, known: Iterable[str]) -> str:
     """Return the sentence about a name that is not known, with those that are, and the one that is most like it."""
     from difflib import get_close_matches

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from spar.clock import Clock
 from spar.errors import ContractError
 from spar.protocols.modules import SenseFunction
-from spar.types import Perception
+from spar.types import Fault, Perception, Trust
 
 
 class Push(Protocol):
@@ -105,6 +105,17 @@ class SensorContext(Struct, frozen=True):
     report: Callable[..., None] = lambda *args, **fields: None
     rows: SensorRows = field(default_factory=PassingRows)
     accept: Accept = accept_nothing
+
+    def perception(self, content: Any, kind: str, *, key: str | None = None, subject: str | None = None,
+                   trust: Trust = "untrusted", attributes: Mapping[str, Any] | None = None) -> Perception:  # fmt: skip
+        """Return a perception of this sensor, as of now."""
+        return Perception(content, source=self.name, kind=kind, at=self.clock.now(), key=key, subject=subject,
+                          trust=trust, attributes=dict(attributes or {}))  # fmt: skip
+
+    def report_error(self, error: Exception, policy: str = "retry") -> None:
+        """Publish an error that does not end the sensor's work."""
+        fault = Fault.of(error, part=self.name, phase="sense")
+        self.report("ErrorOccurred", cycle_id="", phase="sense", error=fault, policy=policy, exception=error)
 
 
 class PolledSensor(Protocol):

@@ -15,7 +15,6 @@ from typing import Any, Final
 from msgspec import Struct
 
 from perception.sensors.tail.lines import Lines, Record, Records
-from spar.decoding import convert
 
 #: Bytes of the head, and of the part before the offset, in the prints.
 HEAD: Final = 1024
@@ -34,14 +33,6 @@ class Position(Struct, frozen=True):
     head_size: int = 0
     before: str = ""
     changed_at: int = 0  # nanoseconds since 1970, time of the last known write
-
-
-def position_of(row: Any) -> Position | None:
-    """Return the position of a row; None for an invalid row."""
-    try:
-        return convert(row, Position)
-    except (TypeError, ValueError):
-        return None
 
 
 class ReadingTerms(Struct, frozen=True):

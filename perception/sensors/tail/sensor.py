@@ -19,16 +19,17 @@ from typing import Annotated, Final, Literal
 import msgspec
 from annotated_types import Ge, Le, Len
 
-from perception.sensors.tail.file import FollowedFile, ReadingTerms, position_of
+from perception.sensors.tail.file import FollowedFile, Position, ReadingTerms
 from perception.sensors.tail.follower import Follower, TurnNews
 from perception.sensors.tail.lines import Record
 from perception.supervision.sensor_task import ended
 from spar.backoff import Backoff
 from spar.data.patterns import Pattern
+from spar.decoding import converted
 from spar.errors import ConfigError
 from spar.protocols import Home, SensorContext
 from spar.threads import Threads
-from spar.types import Fault, Perception
+from spar.types import Perception
 
 BEGUN: Final = "begun"  # key of the row that tells that an earlier process has begun; no file has such a key
 _FULL: Final = 0.25  # seconds until the next try with a full buffer
@@ -79,9 +80,7 @@ class TailSensor:
         self._follower = self._make()
         rows = dict(await ctx.rows.list())
         has_begun = rows.pop(BEGUN, None) is not None
-        self._follower.restore(
-            {key: position for key, row in rows.items() if (position := position_of(row)) is not None}
-        )
+        self._follower.restore({key: at for key, row in rows.items() if (at := converted(row, Position)) is not None})
         self._rows = set(rows)
         if not has_begun:
             if self._start == "end":
@@ -97,9 +96,7 @@ class TailSensor:
             pump.cancel()
             await asyncio.wait([pump])
         if self._follower is not None:
-            if (
-                self._work is not None and not self._work.done()
-            ):  # closing now would let the thread read from reused descriptors
+            if self._work is not None and not self._work.done():  # else its thread would read reused descriptors
                 self._work.add_done_callback(partial(_closed, self._follower))
             else:
                 self._follower.close()
@@ -166,18 +163,9 @@ class TailSensor:
 
     def _perception(self, file: FollowedFile, record: Record) -> Perception:
         attributes = {"path": file.path, "offset": record.begin, "lines": record.lines}
-        if record.left_out:
-            attributes["left_out"] = record.left_out
-        if record.is_odd:
-            attributes["binary"] = True
-        return Perception(
-            record.text,
-            source=self._ctx.name,
-            kind=self._kind,
-            at=self._ctx.clock.now(),
-            trust="untrusted",
-            attributes=attributes,
-        )
+        attributes |= {"left_out": record.left_out} if record.left_out else {}
+        return self._ctx.perception(record.text, self._kind,
+                                    attributes=attributes | ({"binary": True} if record.is_odd else {}))  # fmt: skip
 
     def _tell(self, path: str, error: Exception) -> None:
         """Report an error of a file, once until it is gone."""
@@ -185,8 +173,7 @@ class TailSensor:
         if self._reported.get(path) == words:
             return
         self._reported[path] = words
-        fault = Fault.of(error, part=self._ctx.name, phase="sense")
-        self._ctx.report("ErrorOccurred", cycle_id="", phase="sense", error=fault, policy="retry", exception=error)
+        self._ctx.report_error(error)
 
 
 def _closed(follower: Follower, work: asyncio.Task[TurnNews]) -> None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from spar.clock import Clock
 from spar.data.scrub import MASK
-from spar.decoding import convert
+from spar.decoding import converted
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.net.addresses import Guard, is_address
 from spar.net.http_client import Exchange, HttpAnswer, HttpRequest, failure, read_headers
@@ -142,11 +142,7 @@ def shown(url: str) -> str:
 
 def version_of(cursor: Any) -> Version:
     """Return the version in a cursor, an empty one if there is none."""
-    row = cursor.get("version") if isinstance(cursor, Mapping) else None
-    try:
-        return convert(row, Version) if row is not None else Version()
-    except (TypeError, ValueError):
-        return Version()
+    return converted(cursor.get("version"), Version) or Version() if isinstance(cursor, Mapping) else Version()
 
 
 def cursor_of(version: Version, **more: Any) -> dict[str, Any]:

@@ -13,11 +13,12 @@ from annotated_types import Ge, Gt, Le
 from perception.sensors.web.asking import Question, Terms, cursor_of, joined, version_of
 from perception.sensors.web.feed_entries import MOST_ENTRIES, FeedContents, FeedEntry, check_library, read_feed
 from perception.sensors.web.html import text_of
+from spar.data.text import bounded
 from spar.errors import TransientError
 from spar.net.http_client import HttpAnswer
 from spar.protocols import SensorContext
 from spar.threads import Threads
-from spar.types import Fault, Perception
+from spar.types import Perception
 
 #: Bound of the reported entries in the cursor.
 _MOST_KNOWN: Final = 2 * MOST_ENTRIES
@@ -44,7 +45,6 @@ class FeedSensor:
         accept = "application/atom+xml, application/rss+xml, application/xml;q=0.9, text/xml;q=0.8, */*;q=0.1"
         self._question = Question(url, terms or Terms(), accept=accept)
         self._existing, self._longest = existing, longest
-        self._ctx: SensorContext | None = None
 
     async def open(self, ctx: SensorContext) -> None:
         """Load the reported entries."""
@@ -59,7 +59,6 @@ class FeedSensor:
     async def poll(self) -> list[Perception]:
         """Return the new entries, the oldest first. Raises: the errors of the request; TransientError for an answer
         that is not a feed."""
-        assert self._ctx is not None
         news = await self._question.ask(self._version)
         if news is None:
             return []
@@ -86,27 +85,12 @@ class FeedSensor:
         return feed, [text_of(entry.html) for entry in feed.entries]
 
     def _perception(self, feed: FeedContents, entry: FeedEntry, text: str, mark: str) -> Perception:
-        assert self._ctx is not None
-        left_out = max(len(text) - self._longest, 0)
-        body = f"{text[: self._longest]}{f' … {left_out} more characters left out' if left_out else ''}"
-        title = text_of(entry.title)
-        return Perception(
-            "\n".join(filter(None, (title, body))) or entry.link or "an entry without words",
-            source=self._ctx.name,
-            kind="feed.entry",
-            at=self._ctx.clock.now(),
-            key=f"{self._question.mark} {mark}",
-            subject=entry.link or f"feed {mark}",
-            trust="untrusted",
-            attributes={
-                "title": title,
-                "link": entry.link,
-                "author": entry.author,
-                "published": entry.published,
-                "feed": feed.title,
-                "url": self._question.shown,
-            },
-        )
+        title, (body, _) = text_of(entry.title), bounded(text, self._longest)
+        content = "\n".join(filter(None, (title, body))) or entry.link or "an entry without words"
+        attributes = {"title": title, "link": entry.link, "author": entry.author, "published": entry.published,
+                      "feed": feed.title, "url": self._question.shown}  # fmt: skip
+        return self._ctx.perception(content, "feed.entry", key=f"{self._question.mark} {mark}",
+                                    subject=entry.link or f"feed {mark}", attributes=attributes)  # fmt: skip
 
     def _tell(self, feed: FeedContents) -> None:
         """Report, once, that a feed is broken or too long and only a part of it is read."""
@@ -114,10 +98,8 @@ class FeedSensor:
         if feed.count > MOST_ENTRIES:
             problem = f"{feed.count} entries, {MOST_ENTRIES} are read; {problem}"
         if problem and problem != self._problem:
-            assert self._ctx is not None
             error = TransientError(f"feed {self._question.shown} is read as far as it can be: {problem}")
-            fault = Fault.of(error, part=self._ctx.name, phase="sense")
-            self._ctx.report("ErrorOccurred", cycle_id="", phase="sense", error=fault, policy="skip", exception=error)
+            self._ctx.report_error(error, "skip")
         self._problem = problem
 
 

@@ -16,6 +16,7 @@ from annotated_types import Ge, Gt, Le
 from perception.sensors.web.asking import Question, Terms, cursor_of, version_of
 from perception.sensors.web.html import check_selector, selected
 from perception.sensors.web.pointer import MISSING, Pointer, at_pointer
+from spar.data.text import bounded
 from spar.errors import ConfigError, TransientError
 from spar.net.http_client import HttpAnswer
 from spar.protocols import SensorContext
@@ -53,22 +54,19 @@ class PollSensor:
         self.every = every
         self._question = Question(url, terms or Terms(), accept="application/json, */*" if pointer else "*/*")
         self._pointer, self._selector, self._first, self._longest, self._kind = pointer, selector, first, longest, kind
-        self._ctx: SensorContext | None = None
 
     async def open(self, ctx: SensorContext) -> None:
         """Load the last content."""
         self._ctx, self._threads = ctx, Threads(f"sensor {ctx.name}", ctx.clock, limit=2)
         self._question.open(ctx.clock)
-        cursor = ctx.cursor if isinstance(ctx.cursor, dict) else {}
-        asks_the_same = cursor.get("what") == self._request_key()
-        self._version = version_of(cursor) if asks_the_same else version_of(None)
-        self._digest = str(cursor.get("seen", "")) if asks_the_same else ""
-        self._shown = str(cursor.get("shown", "")) if asks_the_same else ""
+        is_known = isinstance(ctx.cursor, dict) and ctx.cursor.get("what") == self._request_key()
+        cursor = ctx.cursor if is_known else {}
+        self._version, self._digest = version_of(cursor), str(cursor.get("seen", ""))
+        self._shown = str(cursor.get("shown", ""))
 
     async def poll(self) -> list[Perception]:
         """Return a perception if the content has changed. Raises: the errors of the request; TransientError for an
         answer without the watched value."""
-        assert self._ctx is not None
         news = await self._question.ask(self._version)
         if news is None:
             return []
@@ -100,9 +98,7 @@ class PollSensor:
         return value if isinstance(value, str) else msgspec.json.encode(value).decode(), value
 
     def _perception(self, text: str, value: Any, before: str | None, digest: str) -> Perception:
-        assert self._ctx is not None
-        left_out = max(len(text) - self._longest, 0)
-        ending = f" … {left_out} more characters left out" if left_out else ""
+        content, left_out = bounded(text, self._longest)
         shown = self._question.shown
         attributes: dict[str, Any] = {"url": shown}
         if before is not None:
@@ -111,15 +107,7 @@ class PollSensor:
             attributes["left_out"] = left_out
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             attributes["value"] = value
-        at = self._ctx.clock.now()
-        return Perception(
-            f"{text[: self._longest]}{ending}",
-            source=self._ctx.name,
-            kind=self._kind,
-            at=at,
-            key=f"{self._question.mark} {digest} {at.isoformat()}",
-            # The sensor's name separates addresses that differ only in their hidden query.
-            subject=" ".join(filter(None, (shown, *self._request_key()[1:], self._ctx.name if "?" in shown else ""))),
-            trust="untrusted",
-            attributes=attributes,
-        )
+        key = f"{self._question.mark} {digest} {self._ctx.clock.now().isoformat()}"
+        # The sensor's name separates addresses that differ only in their hidden query.
+        subject = " ".join(filter(None, (shown, *self._request_key()[1:], self._ctx.name if "?" in shown else "")))
+        return self._ctx.perception(content, self._kind, key=key, subject=subject, attributes=attributes)

@@ -51,7 +51,6 @@ class PrometheusSensor:
         self._question = Question(url.rstrip("/"), terms or Terms(), accept="application/json")
         self._query, self._most, self._subject, self._kind = query, most, subject or query, kind
         self._is_reading = tell == "rare"
-        self._ctx: SensorContext | None = None
 
     async def open(self, ctx: SensorContext) -> None:
         """Load the last series."""
@@ -69,7 +68,6 @@ class PrometheusSensor:
         assert news is not None  # it is None only for a known version
         payload = await self._threads.run(_decoded, news[0].body)
         noticed, self._series, self._warnings = self._read(payload)
-        assert self._ctx is not None
         self._ctx.checkpoint({"query": self._query, "series": self._series, "told": self._warnings})
         return noticed
 
@@ -111,18 +109,8 @@ class PrometheusSensor:
         return self._perception(f"{name} has no value any more", "metric.gone", name, {"series": name})
 
     def _perception(self, text: str, kind: str, subject: str, attributes: dict[str, Any]) -> Perception:
-        assert self._ctx is not None
-        at = self._ctx.clock.now()
-        return Perception(
-            text,
-            source=self._ctx.name,
-            kind=kind,
-            at=at,
-            key=f"{subject} {kind} {at.isoformat()}",
-            subject=subject,
-            trust="untrusted",
-            attributes=attributes,
-        )
+        key = f"{subject} {kind} {self._ctx.clock.now().isoformat()}"
+        return self._ctx.perception(text, kind, key=key, subject=subject, attributes=attributes)
 
 
 def _decoded(body: bytes) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from perception.sensors.webhook.body import object_of, shown, texts
 from perception.sensors.webhook.terms import Noticed
+from spar.data.text import bounded
 from spar.ports.webhook import WebhookRefusal, WebhookRequest
 
 #: Bound of the alerts of one post.
@@ -36,9 +37,7 @@ def _alert(alert: dict[str, Any], payload: dict[str, Any], shared: dict[str, str
     fingerprint = shown(alert.get("fingerprint") or _print_of(labels))[:200]
     starts_at, name = shown(alert.get("startsAt", "")), labels.get("alertname", "alert")
     where = labels.get("instance", labels.get("host", ""))
-    words = " ".join(
-        dict.fromkeys(filter(None, (notes.get("summary"), notes.get("description"), notes.get("message"))))
-    )
+    words = " ".join(dict.fromkeys(filter(None, map(notes.get, ("summary", "description", "message")))))
     begin = f"{name}{f' on {where}' if where else ''} {'is resolved' if status == 'resolved' else 'fires'}"
     return Noticed(
         content=f"{begin}: {words}" if words else begin,
@@ -66,9 +65,7 @@ def _alert(alert: dict[str, Any], payload: dict[str, Any], shared: dict[str, str
 def _bounded(value: object) -> str:
     """Return a value that each alert of a post repeats, shortened; else a large one would be stored once for each
     alert."""
-    text = shown(value)
-    left_out = len(text) - LONGEST_SHARED
-    return text if left_out <= 0 else f"{text[:LONGEST_SHARED]} … {left_out} more characters left out"
+    return bounded(shown(value), LONGEST_SHARED)[0]
 
 
 def _left_out(payload: dict[str, Any], group: str) -> Noticed | None:

@@ -78,13 +78,7 @@ def _generic(request: WebhookRequest, fields: Fields, kind: str) -> Noticed:
     if stated_kind is not None and stated_kind.startswith(_RESERVED):
         sentence = f"a body may not be of a kind that begins with any of: {', '.join(_RESERVED)}"
         raise WebhookRefusal(400, sentence, "malformed")
-    return Noticed(
-        content,
-        stated_kind or kind,
-        _text(values, "key"),
-        _text(values, "subject"),
-        attributes,
-    )
+    return Noticed(content, stated_kind or kind, _text(values, "key"), _text(values, "subject"), attributes)
 
 
 def _text(values: dict[str, Any], name: str) -> str | None:

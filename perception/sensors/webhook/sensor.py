@@ -22,11 +22,10 @@ from perception.sensors.webhook.formats import Fields, Format, admits, reader_of
 from perception.sensors.webhook.proof import Proof, Signing, check_secret
 from perception.sensors.webhook.terms import Noticed
 from spar.errors import ConfigError, NotReadyError
-from spar.ids import new_id
 from spar.net.addresses import is_loopback
 from spar.ports.webhook import Taken, WebhookRefusal, WebhookRequest
 from spar.protocols import SensorContext
-from spar.types import Perception
+from spar.types import Perception, replace
 
 _GITHUB: Final = Signing(header="X-Hub-Signature-256")
 #: Bound of the characters of a delivery id.
@@ -151,13 +150,8 @@ class WebhookSensor:
         """
         ctx = self._opened()
         keys = perceptions.keys if isinstance(perceptions, SignedPost) else {}
-        ends = await asyncio.gather(
-            *(
-                ctx.accept(perception, key=keys[perception.id]) if perception.id in keys else ctx.accept(perception)
-                for perception in perceptions
-            ),
-            return_exceptions=True,
-        )
+        works = [ctx.accept(item, key=keys[item.id]) if item.id in keys else ctx.accept(item) for item in perceptions]
+        ends = await asyncio.gather(*works, return_exceptions=True)
         for end in ends:
             if isinstance(end, BaseException):
                 raise end
@@ -170,17 +164,10 @@ class WebhookSensor:
 
     def _perception(self, ctx: SensorContext, noticed: Noticed, delivery: str, mark: str | None) -> Perception:
         """Return a perception of a request. Args: mark: the text that identifies it; None: nothing does."""
-        return Perception(
-            noticed.content,
-            id=new_id() if mark is None else _id_of(ctx.name, mark),
-            source=ctx.name,
-            kind=noticed.kind,
-            at=ctx.clock.now(),
-            key=noticed.key if noticed.key is not None or not delivery else f"{ctx.name} {delivery}",
-            subject=noticed.subject,
-            trust="untrusted",
-            attributes=noticed.attributes,
-        )
+        key = noticed.key if noticed.key is not None or not delivery else f"{ctx.name} {delivery}"
+        perception = ctx.perception(noticed.content, noticed.kind, key=key, subject=noticed.subject,
+                                    attributes=noticed.attributes)  # fmt: skip
+        return perception if mark is None else replace(perception, id=_id_of(ctx.name, mark))
 
 
 def _id_of(name: str, mark: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perception.sensors.crontab import following
-from perception.sensors.schedule import ScheduleSensor, judged
+from perception.sensors.schedule import ScheduleSensor
 from spar.errors import ConfigError
 from spar.protocols import SensorContext
 from spar.testing import VirtualClock, check_sensor
@@ -375,10 +375,11 @@ def test_policies_decide_what_runs(missed: Any, overlap: Any, late_by: Any, due:
     def tick(seconds: int) -> datetime:
         return START - timedelta(seconds=seconds)
 
-    verdicts = judged([tick(s) for s in late_by], START, grace=timedelta(seconds=60), missed=missed, overlap=overlap)
+    sensor = ScheduleSensor(interval=60, grace=60, missed=missed, overlap=overlap)
+    running, reports = sensor.judged([tick(s) for s in late_by], START, waits=False)
 
-    assert [(item.at, item.missed) for item in verdicts.due] == [(tick(s), missed) for s, missed in due]
-    assert [at for at, _ in verdicts.reports] == [tick(s) for s in told]
+    assert [(item.at, item.missed) for item in running] == [(tick(s), missed) for s, missed in due]
+    assert [at for at, _ in reports] == [tick(s) for s in told]
 
 
 # -- what cannot be
