@@ -37,7 +37,7 @@ from reflection.question import INSTRUCTIONS, Matter, open_calls, question, sche
 from reflection.reflect import Reflect, incident_of
 from spar.clock import Clock
 from spar.data.bounded import SharedDict
-from spar.decoding import convert
+from spar.decoding import converted
 from spar.errors import ContractError, SparError
 from spar.events import ErrorOccurred
 from spar.protocols import Ask, Context, Host, Lent, ModelQuestion, ModuleRows
@@ -244,20 +244,16 @@ class ModelReflect(Reflect):
         try:
             rows = await self._own_rows.list()
         except Exception as error:  # the next matter loads them again
-            fault = Fault.of(error, part="reflect", phase="reflect")
-            self._publish(ErrorOccurred(cycle_id=cycle_id, phase="reflect", error=fault, policy="continue"))
+            self._publish(ErrorOccurred.of(error, "reflect", "reflect", "continue", cycle_id))
             return
         if self._knows_thoughts:
             return
         self._knows_thoughts = True
-        thoughts: list[Thought] = []
-        for name, row in rows.items():
-            try:
-                thoughts.append(convert(row, Thought))
-            except msgspec.ValidationError:
-                self._own_rows.drop(name)
-        for thought in sorted(thoughts, key=lambda thought: thought.at):
+        thoughts = {name: converted(row, Thought) for name, row in rows.items()}
+        for thought in sorted(filter(None, thoughts.values()), key=lambda thought: thought.at):
             self._put(thought)
+        for name in [name for name, thought in thoughts.items() if thought is None]:
+            self._own_rows.drop(name)
 
     def _store(self, thought: Thought, cycle_id: str) -> None:
         """Store a thought together with the cycle's end."""

@@ -39,7 +39,6 @@ from spar.types import (
     CallFailure,
     CallResult,
     Experience,
-    Fault,
     Feedback,
     Reflection,
     replace,
@@ -230,8 +229,7 @@ class Reflect:
         try:
             rows = await self._rows.list()
         except Exception as error:  # the next result loads them again
-            fault = Fault.of(error, part="reflect", phase="reflect")
-            self._publish(ErrorOccurred(cycle_id=cycle_id, phase="reflect", error=fault, policy="continue"))
+            self._publish(ErrorOccurred.of(error, "reflect", "reflect", "continue", cycle_id))
             return
         if not self._has_loaded:
             self._has_loaded = True

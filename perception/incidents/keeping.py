@@ -19,7 +19,7 @@ from spar.events import ErrorOccurred, IncidentChanged, IncidentClosed, Incident
 from spar.protocols import Host, ModuleRows
 from spar.records.journal import RowChange
 from spar.records.perceived import LAST, ROWS, SEVERITIES, Incident, incidents_in, number_of, owner_of
-from spar.types import Fault, Perception
+from spar.types import Perception
 
 NEVER = float("inf")
 SOON = 0.001  # seconds until an incident that is already due is closed
@@ -125,8 +125,7 @@ class Incidents:
         try:
             rows = await self._rows.list()
         except Exception as error:  # the next opening loads them again
-            fault = Fault.of(error, part="incidents", phase="sense")
-            self._host.events.publish(ErrorOccurred(cycle_id="", phase="sense", error=fault, policy="skip"))
+            self._host.events.publish(ErrorOccurred.of(error, "incidents", "sense", "skip"))
             return
         self._has_loaded = True
         incidents, unreadable = incidents_in(rows)

@@ -69,6 +69,12 @@ class ErrorOccurred(Event):
     exception: BaseException | None = None
     session: str = ""
 
+    @classmethod
+    def of(cls, error: BaseException, part: str, phase: str, policy: str, cycle_id: str = "") -> ErrorOccurred:
+        """Return the event of an exception in a part that belongs to no session."""
+        fault = Fault.of(error, part=part, phase=phase)
+        return cls(cycle_id=cycle_id, phase=phase, error=fault, policy=policy, exception=error)
+
 
 class BreakpointReached(Event):
     """A session stands at a point of its cycle: `where` says at which, `name` is that of the breakpoint ("": a step),

@@ -48,20 +48,21 @@ class ErrorReporter:
                 fields["stack"] = stack
         write(message, agent=self._core.name, **fields)
 
+    def _report(self, write: Callable[..., None], message: str, fault: Fault, cycle_id: str, session: str, policy: str,
+                error: BaseException | None, /, **fields: Any) -> None:  # fmt: skip
+        """Log a fault, and publish it."""
+        self.log_fault(write, message, fault, session=session, cycle=cycle_id, reason=fault.message, **fields)
+        self._core.events.publish(ErrorOccurred(cycle_id=cycle_id, phase=fault.phase, error=fault, policy=policy,
+                                                exception=error, session=session))  # fmt: skip
+
     def phase_failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
         """Report the failure of a phase, and request the pause or stop that its policy asks for."""
-        log = self._core.log
+        write = self._core.log.warning  # a failure that is retried at once is only a warning
         if policy != "retry":
-            cycle.error = error
-        write = log.warning if policy == "retry" else log.error  # a failure that is retried at once is only a warning
-        self.log_fault(write, "phase failed", fault, session=cycle.session, cycle=cycle.id, phase=fault.phase,
-                       part=fault.part, fault=fault.kind, reason=fault.message, policy=policy)  # fmt: skip
-        if policy != "retry":
+            cycle.error, write = error, self._core.log.error
             self._stats.errors_by_phase[fault.phase] += 1
-        self._core.events.publish(
-            ErrorOccurred(cycle_id=cycle.id, phase=fault.phase, error=fault, policy=policy, exception=error,
-                          session=cycle.session)
-        )  # fmt: skip
+        self._report(write, "phase failed", fault, cycle.id, cycle.session, policy, error, phase=fault.phase,
+                     part=fault.part, fault=fault.kind, policy=policy)  # fmt: skip
         if isinstance(error, PhaseTimeoutError):
             alert = self._health.judge.alert("stuck", f"{fault.phase}: {fault.message}", cycle_id=cycle.id,
                                        session=cycle.session, phase=fault.phase)  # fmt: skip
@@ -75,47 +76,31 @@ class ErrorReporter:
     def closing_failed(self, cycle: Cycle, error: BaseException) -> None:
         """Report that a step after a cycle's end failed. The other steps continue."""
         fault = Fault.of(error, part="loop", phase="loop")
-        self.log_fault(
-            self._core.log.error, "consequence of a cycle failed", fault, cycle=cycle.id, reason=fault.message
-        )
-        self._core.events.publish(
-            ErrorOccurred(cycle_id=cycle.id, phase="loop", error=fault, policy="continue", exception=error,
-                          session=cycle.session)
-        )  # fmt: skip
+        self._report(self._core.log.error, "consequence of a cycle failed", fault, cycle.id, cycle.session, "continue",
+                     error)  # fmt: skip
 
     def note_failed(self, cycle: Cycle, phase: Phase, error: BaseException) -> None:
         """Report that a module's note about a cycle cannot be recorded. The cycle itself is not affected."""
         fault = Fault.of(error, part=self._setup.modules[phase].name, phase=phase)
-        self.log_fault(self._core.log.warning, "note cannot be kept", fault, cycle=cycle.id, phase=fault.phase,
-                       part=fault.part, reason=fault.message)  # fmt: skip
-        self._stats.errors_by_phase[fault.phase] += 1
-        self._core.events.publish(
-            ErrorOccurred(cycle_id=cycle.id, phase=fault.phase, error=fault, policy="continue", exception=error,
-                          session=cycle.session)
-        )  # fmt: skip
+        self._stats.errors_by_phase[phase] += 1
+        self._report(self._core.log.warning, "note cannot be kept", fault, cycle.id, cycle.session, "continue", error,
+                     phase=phase, part=fault.part)  # fmt: skip
 
     def row_refused(self, fault: Fault) -> None:
         """Report that the memory could not write a row of a cycle. It is an error of the phase that returned the row,
         and of no other session."""
-        cycle_id, session = fault.detail.get("cycle_id", ""), fault.detail.get("session", "")
         names = [module.name for phase, module in self._setup.modules.items() if phase == fault.phase]
         fault = replace(fault, part=names[0] if names else fault.part, phase=fault.phase or "loop")
-        self.log_fault(self._core.log.error, "row not stored", fault, session=session, cycle=cycle_id,
-                       phase=fault.phase, part=fault.part, reason=fault.message)  # fmt: skip
         if fault.phase in self._stats.errors_by_phase:
             self._stats.errors_by_phase[fault.phase] += 1
-        self._core.events.publish(
-            ErrorOccurred(cycle_id=cycle_id, phase=fault.phase, error=fault, policy="continue", session=session)
-        )
+        self._report(self._core.log.error, "row not stored", fault, fault.detail.get("cycle_id", ""),
+                     fault.detail.get("session", ""), "continue", None, phase=fault.phase, part=fault.part)  # fmt: skip
 
     def hooks_failed(self, cycle_id: str, outcome: Outcome, session: str = "") -> None:
         """Report the faults of hooks."""
         for fault in outcome.faults:
-            self.log_fault(self._core.log.warning, "hook failed", fault, session=session, cycle=cycle_id,
-                           hook=fault.part, point=fault.phase, reason=fault.message)  # fmt: skip
-            self._core.events.publish(
-                ErrorOccurred(cycle_id=cycle_id, phase=fault.phase, error=fault, policy="continue", session=session)
-            )
+            self._report(self._core.log.warning, "hook failed", fault, cycle_id, session, "continue", None,
+                         hook=fault.part, point=fault.phase)  # fmt: skip
 
     def handler_failed(self, name: str, error: BaseException, turned_off: bool) -> None:
         """Report the failure of an event handler, and whether it was turned off for too many failures."""

@@ -22,7 +22,7 @@ from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
 from spar.ports.any_part import AgentControl, has
 from spar.ports.planners import OptionalPlanner
-from spar.types import Fault, Phase
+from spar.types import Phase
 
 log = get_logger("spar.health")
 
@@ -131,21 +131,18 @@ class Ladder:
     def _degrade_planner(self, reason: str) -> bool:
         """Degrade the planner, if it can be; return whether it was."""
         planner = self._setup.modules["plan"].part
-        return self._ask_planner(
-            "degrade", (lambda: planner.degrade(reason)) if has(planner, OptionalPlanner.degrade) else None
-        )
+        return has(planner, OptionalPlanner.degrade) and self._ask_planner("degrade", planner.degrade, reason)
 
     def _restore_planner(self) -> bool:
         """Restore the planner, if it can be; return whether it was."""
         planner = self._setup.modules["plan"].part
-        return self._ask_planner("restore", planner.restore if has(planner, OptionalPlanner.restore) else None)
+        return has(planner, OptionalPlanner.restore) and self._ask_planner("restore", planner.restore)
 
-    def _ask_planner(self, what: str, ask: Callable[[], object] | None) -> bool:
-        module = self._setup.modules["plan"]
+    def _ask_planner(self, what: str, ask: Callable[..., object], *args: str) -> bool:
         try:
-            return ask is not None and ask() is not False
+            return ask(*args) is not False
         except Exception as error:
-            self._failed_to(what, module.name, "plan", error)
+            self._failed_to(what, self._setup.modules["plan"].name, "plan", error)
             return False
 
     async def mend(self, session: str) -> None:
@@ -162,9 +159,9 @@ class Ladder:
             self._failed_to("restart", self._setup.modules[phase].name, phase, error)
 
     def _failed_to(self, what: str, part: str, phase: Phase, error: Exception) -> None:
-        fault = Fault.of(error, part=part, phase=phase)
-        log.warning("recovery failed", agent=self._core.name, step=what, part=part, reason=fault.message)
-        self._core.events.publish(ErrorOccurred(cycle_id="", phase=phase, error=fault, policy=what, exception=error))
+        event = ErrorOccurred.of(error, part, phase, what)
+        log.warning("recovery failed", agent=self._core.name, step=what, part=part, reason=event.error.message)
+        self._core.events.publish(event)
 
     def count_restart(self, child: str) -> None:
         """Count a restart of a child (a phase's module, or "loop")."""
