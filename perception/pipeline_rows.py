@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from perception.pipeline import Pipeline
-from perception.supervision.sensor_task import ended
-from perception.supervision.unconfirmed import Unconfirmed
-from spar.errors import PhaseTimeoutError
+from perception.supervision.unconfirmed import Ledger
 from spar.events import ErrorOccurred
-from spar.ports.small_rows import rows_of
 from spar.protocols import Host
 from spar.records.journal import RowChange
-from spar.types import Fault
 
 PATIENCE = 5.0  # seconds for loading or writing rows
 
@@ -24,10 +18,8 @@ class PipelineRows:
 
     def __init__(self, pipeline: Pipeline, host: Host) -> None:
         self._pipeline, self._host = pipeline, host
-        self._owner = f"pipeline:{host.agent}"
-        self._store = rows_of(host.store)
-        self._is_loaded = False
-        self._unconfirmed = Unconfirmed()
+        self._owner, self._is_loaded = f"pipeline:{host.agent}", False
+        self._ledger = Ledger(self._owner, host.store, host.clock, PATIENCE, self._tell)
 
     async def load(self) -> None:
         """Load the stored rows, once; after a failure the pipeline begins without a memory, and the next opening loads
@@ -35,9 +27,9 @@ class PipelineRows:
         if self._pipeline.settings.anomaly.rarity is not None and not self._is_loaded:
             why = "has no effect any more: `times` says from how many usual spreads a value is unusual"
             self._host.tell_problem("the setting perception.anomaly.rarity", why, is_note=True)
-        if self._store is None or self._is_loaded:
+        if self._host.store is None or self._is_loaded:
             return
-        rows = await self._in_time(self._store.rows(self._owner), "loading")
+        rows = await self._ledger.in_time(self._ledger.list(), f"loading {self._owner!r}")
         if rows is not None:
             self._is_loaded = True
             self._pipeline.restore(rows)
@@ -47,10 +39,8 @@ class PipelineRows:
 
     def changes(self) -> Sequence[RowChange]:
         """Return the changes to write now, and forget them: the caller must write them."""
-        changed: Mapping[str, Any] = self._pipeline.unsaved()
-        self._unconfirmed.add(*(RowChange(self._owner, key, row, row is None) for key, row in changed.items()))
-        changes = self._unconfirmed.take(self._owner)
-        return () if self._store is None else changes
+        self._collect()
+        return self._ledger.row_changes()
 
     async def close(self, *, is_at_rest: bool) -> None:
         """Write the state. Args: is_at_rest: no thread works with the pipeline; otherwise only the changes so far are
@@ -61,26 +51,12 @@ class PipelineRows:
 
     async def save(self) -> None:
         """Write the changes that no cycle has written; after a failure the next call tries again."""
-        if (changes := self.changes()) and self._store is not None:
-            done = await self._in_time(self._written(self._store.change(changes)), "saving")
-            if done is None:
-                self._unconfirmed.put_back(changes)
+        self._collect()
+        await self._ledger.save()
 
-    async def _written(self, work: Coroutine[Any, Any, None]) -> bool:
-        await work
-        return True
+    def _collect(self) -> None:
+        rows = self._pipeline.unsaved()
+        self._ledger.add(*(RowChange(self._owner, key, row, row is None) for key, row in rows.items()))
 
-    async def _in_time(self, work: Coroutine[Any, Any, Any], doing: str) -> Any:
-        """Return the result of the store; None after a failure, which is published."""
-        try:
-            task = asyncio.ensure_future(work)
-            if not await ended(task, PATIENCE, self._host.clock):
-                task.cancel()
-                raise PhaseTimeoutError(f"{doing} the rows {self._owner!r} took longer than {PATIENCE:g} s")
-            return task.result()
-        except Exception as error:
-            fault = Fault.of(error, part="pipeline", phase="sense")
-            self._host.events.publish(
-                ErrorOccurred(cycle_id="", phase="sense", error=fault, policy="skip", exception=error)
-            )
-            return None
+    def _tell(self, error: Exception, policy: str) -> None:
+        self._host.events.publish(ErrorOccurred.of(error, "pipeline", "sense", policy))

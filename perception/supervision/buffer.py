@@ -14,12 +14,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from perception.stages.severity import IMPORTANT, severity
-from perception.supervision.unconfirmed import Unconfirmed
+from perception.supervision.unconfirmed import CURSOR, Unconfirmed
 from spar.errors import ContractError
 from spar.protocols import SensorSpec
 from spar.records.journal import RowChange
@@ -27,8 +27,6 @@ from spar.types import Perception, replace
 
 _ENCODER = msgspec.json.Encoder()
 
-#: The key of the cursor among the changes of a sensor's state.
-CURSOR: Final = "cursor"
 #: Bound of the bytes of text that may wait.
 MOST_BYTES = 64 * 1024 * 1024
 #: For the size of a perception that is not JSON-able: the values in it that are counted, and the bytes of each.

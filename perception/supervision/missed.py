@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
-from perception.supervision.unconfirmed import Unconfirmed
+from perception.supervision.unconfirmed import MISSED, Unconfirmed
 from spar.records.journal import RowChange
 
-#: The key of the account among the changes of a sensor's state.
-MISSED: Final = "missed"
 #: Latest missed ticks in the list.
 KEPT = 100
 #: Latest missed ticks in a status.

@@ -23,7 +23,7 @@ from spar import facts
 from spar.errors import InboxFullError, LifecycleError, NotReadyError
 from spar.events import ErrorOccurred
 from spar.protocols import Context, Held, Host, SensorSpec
-from spar.types import Fault, Perception
+from spar.types import Perception
 
 BEAT: Final = 1.0  # seconds between two polls of sensors without a rhythm
 AGAIN_AFTER: Final = 1.0  # seconds until they begin again after an error, and until a full inbox is tried again
@@ -172,10 +172,7 @@ class PlacedSensors:
         return states if group is None else {**states, **group.snapshot()}
 
     def _tell(self, error: Exception) -> None:
-        fault = Fault.of(error, part=f"place {self._host.place!r}", phase="sense")
-        if fault.message == self._last_error:  # it is tried again every second
-            return
-        self._last_error = fault.message
-        self._host.events.publish(
-            ErrorOccurred(cycle_id="", phase="sense", error=fault, policy="retry", exception=error)
-        )
+        event = ErrorOccurred.of(error, f"place {self._host.place!r}", "sense", "retry")
+        if event.error.message != self._last_error:  # it is tried again every second
+            self._last_error = event.error.message
+            self._host.events.publish(event)

@@ -151,19 +151,17 @@ class SensorGroup:
 
     def cursors(self) -> dict[str, Any]:
         """Return the cursors behind the perceptions that cycles have taken, by key; the caller saves them."""
-        return {
-            key: value for supervisor in self._supervisors for key, value in supervisor.durable_state.unsaved().items()
-        }
+        return {key: value for sensor in self._supervisors for key, value in sensor.ledger.values().items()}
 
     def row_changes(self) -> list[RowChange]:
         """Return the changes of the sensors' rows behind the perceptions that cycles have taken; the caller writes
         them."""
-        return [change for supervisor in self._supervisors for change in supervisor.rows.unsaved()]
+        return [change for supervisor in self._supervisors for change in supervisor.ledger.row_changes()]
 
     async def save(self) -> None:
         """Save the cursors behind the perceptions that cycles have taken. Raises no error."""
         for supervisor in self._supervisors:
-            await supervisor.durable_state.save()
+            await supervisor.ledger.save()
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state of each sensor by name, JSON-able."""

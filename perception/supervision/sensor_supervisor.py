@@ -2,7 +2,7 @@
 
 Anybody may have written the sensor: it may fail, hang, block a thread or return nonsense, and none of that may reach
 another sensor or the loop. So its methods are called in its own task (`perception.supervision.sensor_calls`), and the
-result of a late poll is not lost. `perception.supervision.sensor_state` holds the state that outlives the process.
+result of a late poll is not lost. `perception.supervision.unconfirmed` holds the state that outlives the process.
 
 A timer begins the opening, and the polls of a sensor with its own rhythm, independently of the agent's work, so that
 sensing never waits for planning. A sensor without a rhythm is polled when `Sense` asks. While the buffer is full, no
@@ -19,18 +19,15 @@ from typing import Any, Literal
 from perception.supervision.buffer import SensorBuffer, described
 from perception.supervision.missed import MissedTicks
 from perception.supervision.sensor_calls import SensorCalls
-from perception.supervision.sensor_rows import SensorRows
-from perception.supervision.sensor_state import SensorState, rows_key
-from perception.supervision.unconfirmed import Unconfirmed
+from perception.supervision.unconfirmed import CURSOR, MISSED, Ledger
 from spar.backoff import Trouble
 from spar.clock import Timer
 from spar.errors import ContractError, NotReadyError, PhaseTimeoutError, TransientError
 from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored
 from spar.ports.any_part import Watchable, offers
-from spar.ports.small_rows import rows_of
 from spar.ports.webhook import Webhook
 from spar.protocols import Context, Host, SensorContext, SensorSpec
-from spar.types import Fault, Perception
+from spar.types import Perception
 
 NEVER = float("inf")
 AGAIN_AFTER = 1.0  # seconds until a process that may not sense asks again whether it may
@@ -57,11 +54,9 @@ class SensorSupervisor:
     ) -> None:
         self.spec, self._host, self._changed, self._report = spec, host, changed, report
         self.name, self._clock = spec.name, host.clock
-        unconfirmed = Unconfirmed()
-        self.rows = SensorRows(rows_key(host.agent, spec.name), rows_of(host.store), unconfirmed)
-        self.buffer = SensorBuffer(spec, limit, arrived, self._rejected, host.clock.monotonic, unconfirmed)
-        self.missed = MissedTicks(unconfirmed)
-        self.durable_state = SensorState(spec, host, self.buffer, self.missed, self.rows, self._tell)
+        self.ledger = Ledger(f"sensor:{host.agent}:{spec.name}", host.store, host.clock, spec.timeout, self._tell)
+        self.buffer = SensorBuffer(spec, limit, arrived, self._rejected, host.clock.monotonic, self.ledger)
+        self.missed = MissedTicks(self.ledger)
         self.trouble = Trouble(spec.max_failures, spec.within, spec.probe_after)
         self.polls = self.restarts = 0
         self._again_at: float | None = None  # time of the next opening after a failure
@@ -177,7 +172,11 @@ class SensorSupervisor:
 
     async def _open(self) -> None:
         home = self._host.home
-        await self.durable_state.load(self._calls)
+        if self.buffer.cursor is None and self._host.store is not None:
+            cursor = await self._calls.make(lambda: self.ledger.load(CURSOR), "loading the cursor")
+            missed = await self._calls.make(lambda: self.ledger.load(MISSED), "loading what was missed")
+            self.missed.restore(missed)
+            self.buffer.cursor = cursor  # the last: after a failure both are loaded again
         context = SensorContext(
             name=self.name,
             clock=self._clock,
@@ -186,7 +185,7 @@ class SensorSupervisor:
             cursor=self.buffer.cursor,
             checkpoint=self.buffer.checkpoint,
             report=self._reported,
-            rows=self.rows,
+            rows=self.ledger,
             accept=self._accept,
         )
         self.buffer.is_open = self._needs_close = True
@@ -324,11 +323,9 @@ class SensorSupervisor:
             self._spawn(self._failed(error))
 
     def _tell(self, error: Exception, policy: str) -> None:
-        fault = Fault.of(error, part=self.name, phase="sense")
-        self.trouble.last_error = fault.message
-        self._host.events.publish(
-            ErrorOccurred(cycle_id=self._cycle_id, phase="sense", error=fault, policy=policy, exception=error)
-        )
+        event = ErrorOccurred.of(error, self.name, "sense", policy, self._cycle_id)
+        self.trouble.last_error = event.error.message
+        self._host.events.publish(event)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name=f"supervisor of {self.name}")

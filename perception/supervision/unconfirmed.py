@@ -1,4 +1,4 @@
-"""Changes of durable state that wait until a cycle has taken the perceptions before them.
+"""Changes of durable state that wait until a cycle has taken the perceptions before them, and their way to the store.
 
 A cursor, the row of a sensor, a series of the pipeline may be written only with the cycle that holds the perceptions
 behind the change: after a crash the same perceptions come again, or never. This is the one account of such changes.
@@ -6,12 +6,27 @@ behind the change: after a crash the same perceptions come again, or never. This
 
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, TypeVar
 
+from perception.supervision.sensor_task import ended
+from spar.clock import Clock
+from spar.errors import PhaseTimeoutError, TooLargeError
+from spar.ports.small_rows import changed, rows_of
+from spar.protocols import Store
 from spar.records.journal import RowChange
 
+T = TypeVar("T")
+#: The keys of single values among the changes of a part: the cursor and the missed ticks of a sensor.
+CURSOR: Final = "cursor"
+MISSED: Final = "missed"
+#: Bound of a row with its key.
+MOST_BYTES = 1 << 16
 _Changes = dict[tuple[str, str], RowChange]
 
 
@@ -122,6 +137,106 @@ class Unconfirmed:
             _merge(self._held[-1][1], changes)
         else:
             self._held.append((self.next, changes))
+
+
+class _Passing:
+    """Store of a part without one: what it holds lasts as long as the process."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+
+    async def load(self, key: str) -> Any:
+        return self._values.get(key)
+
+    async def save(self, key: str, value: Any) -> None:
+        self._values[key] = value
+
+
+class Ledger(Unconfirmed):
+    """Changes of one part, and the store of its rows and single values. Implements `spar.protocols.SensorRows`.
+
+    Args: owner: the owner of the rows in the store, with the name of its part: `sensor:AGENT:NAME`; store: None: the
+    state lasts as long as the process; timeout: seconds that the store may take; tell: publishes an error of the
+    store, with what follows.
+    """
+
+    __slots__ = ("_clock", "_owner", "_rows", "_store", "_tell", "_timeout")
+
+    def __init__(self, owner: str, store: Store | None, clock: Clock, timeout: float,
+                 tell: Callable[[Exception, str], None]) -> None:  # fmt: skip
+        super().__init__()
+        self._owner, self._clock, self._timeout, self._tell = owner, clock, timeout, tell
+        self._store: Any = _Passing() if store is None else store
+        self._rows: Any = rows_of(self._store)
+
+    def keep(self, key: str, value: Any) -> None:
+        """Write a row. It may be called from any thread.
+
+        Raises: TooLargeError for a row of more than 64 KiB; TypeError, ValueError for a value that is not JSON-able.
+        """
+        if len(key) + len(json.dumps(value)) > MOST_BYTES:
+            sentence = f"row {key!r:.100} of {self._owner!r} is larger than {MOST_BYTES} bytes; keep less of it"
+            raise TooLargeError(sentence)
+        self.hold(RowChange(self._owner, key, value))
+
+    def drop(self, key: str) -> None:
+        """Delete a row. It may be called from any thread."""
+        self.hold(RowChange(self._owner, key, is_dropped=True))
+
+    async def list(self) -> Mapping[str, Any]:
+        """Return all rows by key, with the changes that are not written yet. Raises: the errors of the store."""
+        pending = self.pending(self._owner)
+        return changed(dict(await self._rows.rows(self._owner)), pending)
+
+    async def load(self, name: str) -> Any:
+        """Return a single value, None for one that was never saved. Raises: the errors of the store."""
+        return await self._store.load(self._key_of(name))
+
+    def row_changes(self) -> Sequence[RowChange]:
+        """Return the changes of rows to write now, in order, and forget them: the caller must write them."""
+        return self.take(self._owner)
+
+    def values(self) -> dict[str, Any]:
+        """Return the single values to save now, by key, and forget them: the caller must save them."""
+        return {self._key_of(change.key): change.value for change in self.take("")}
+
+    async def save(self) -> None:
+        """Save what cycles have confirmed: the missed ticks, the rows, and then the cursor, since a later cursor alone
+        would lose them.
+
+        A failure is published, and the next call tries again.
+        """
+        values = {change.key: [change] for change in self.take("")}
+        left = [part for part in (values.get(MISSED), self.row_changes(), values.get(CURSOR)) if part]
+        try:
+            while left:
+                if not await self.in_time(self._write(left[0]), f"saving {self._key_of(left[0][0].key)!r}"):
+                    break
+                del left[0]
+        finally:
+            self.put_back(chain.from_iterable(left))
+
+    async def _write(self, part: Sequence[RowChange]) -> bool:
+        if part[0].owner:
+            await self._rows.change(part)
+        else:
+            await self._store.save(self._key_of(part[0].key), part[0].value)
+        return True
+
+    async def in_time(self, work: Coroutine[Any, Any, T], doing: str) -> T | None:
+        """Return the result of the store; None after a failure, which is published."""
+        task = asyncio.ensure_future(work)
+        try:
+            if not await ended(task, self._timeout, self._clock):
+                task.cancel()
+                raise PhaseTimeoutError(f"{doing} took longer than {self._timeout:g} s")
+            return task.result()
+        except Exception as error:
+            self._tell(error, "retry")
+            return None
+
+    def _key_of(self, name: str) -> str:
+        return f"{name}:{self._owner.partition(':')[2]}" if name in (CURSOR, MISSED) else self._owner
 
 
 def _merge(changes: _Changes, newer: _Changes) -> None:

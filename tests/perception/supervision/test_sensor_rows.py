@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from memory import Memory
 from perception import Sense
-from perception.supervision.sensor_rows import SensorRows
-from perception.supervision.unconfirmed import Unconfirmed
+from perception.supervision.unconfirmed import Ledger
 from spar import Agent, Perception
+from spar.clock import SystemClock
 from spar.errors import TooLargeError
 from spar.events import ErrorOccurred
-from spar.ports.small_rows import OneValueRows
 from spar.protocols import SensorContext, SensorSpec
 from spar.records.journal import RowChange
 
@@ -52,15 +51,14 @@ class Watcher:
             ctx.rows.drop(gone)
 
 
-def held() -> tuple[SensorRows, Unconfirmed]:
-    unconfirmed = Unconfirmed()
-    return SensorRows("sensor:main:eye", OneValueRows(Values()), unconfirmed), unconfirmed
+def held(store: Any = None) -> Ledger:
+    return Ledger("sensor:main:eye", store, SystemClock(), 1.0, lambda error, policy: None)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["push", "keep", "take", "shed", "join", "poll", "polled"]),
                           st.integers(0, 3)), max_size=40))  # fmt: skip
 async def test_joined_changes_are_written_when_each_by_itself_would_have_been(steps: list[tuple[str, int]]) -> None:
-    joined, plain = held(), held()
+    joined, plain = held(Values()), held(Values())
     waiting, number = list[int](), 0
     for step, (what, place) in enumerate(steps):
         if what == "push":
@@ -68,40 +66,40 @@ async def test_joined_changes_are_written_when_each_by_itself_would_have_been(st
             number += 1
         elif what in ("take", "shed") and waiting:
             waiting.pop(0 if what == "take" else place % len(waiting))
-        for rows, unconfirmed in (joined, plain):
-            unconfirmed.next = number
+        for ledger in (joined, plain):
+            ledger.next = number
             if what == "keep":
-                rows.keep(f"row {place}", step)
+                ledger.keep(f"row {place}", step)
             elif what == "poll":
-                unconfirmed.begin_poll()
+                ledger.begin_poll()
             elif what == "polled":
-                unconfirmed.end_poll()
-            unconfirmed.confirm(waiting[0] if waiting else number)
+                ledger.end_poll()
+            ledger.confirm(waiting[0] if waiting else number)
         if what == "join":
-            joined[1].join(waiting)
-            assert joined[1].steps <= len(waiting) + 1
-        assert dict(await joined[0].list()) == dict(await plain[0].list())
-        assert {change.key: change for change in joined[0].unsaved()} == {
-            change.key: change for change in plain[0].unsaved()
+            joined.join(waiting)
+            assert joined.steps <= len(waiting) + 1
+        assert dict(await joined.list()) == dict(await plain.list())
+        assert {change.key: change for change in joined.row_changes()} == {
+            change.key: change for change in plain.row_changes()
         }
 
 
 def test_a_row_that_is_too_large_is_refused_to_who_keeps_it() -> None:
-    rows, unconfirmed = held()
+    rows = held()
     with pytest.raises(TooLargeError, match=r"row 'big' of 'sensor:main:eye' is larger than 65536 bytes"):
         rows.keep("big", "x" * 70_000)
     with pytest.raises(TypeError):
         rows.keep("odd", object())
 
-    assert not unconfirmed.has_any
+    assert not rows.has_any
 
 
 async def test_without_a_store_rows_are_known_while_the_process_lives() -> None:
-    unconfirmed = Unconfirmed()
-    rows = SensorRows("sensor:main:eye", None, unconfirmed)
+    rows = held()
     rows.keep("a", 1)
-    unconfirmed.confirm(0)
-    assert not rows.unsaved()
+    rows.confirm(0)
+    await rows.save()
+    assert not rows.has_any
 
     assert await rows.list() == {"a": 1}
 

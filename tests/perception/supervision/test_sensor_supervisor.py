@@ -492,17 +492,17 @@ async def test_a_row_and_a_cursor_are_saved_only_after_what_came_before_them_was
         sensor.context.push(Perception("2"))
         sensor.context.checkpoint({"at": 2})
 
-        await stage.supervisor.durable_state.save()
+        await stage.supervisor.ledger.save()
         assert store.values == {}
 
         most_important([stage.supervisor.buffer], 1, MOST_BYTES)
         stage.supervisor.buffer.release()
-        await stage.supervisor.durable_state.save()
+        await stage.supervisor.ledger.save()
         assert store.values == {"sensor:main:eye": {"a": 1}}
 
         most_important([stage.supervisor.buffer], 1, MOST_BYTES)
         stage.supervisor.buffer.release()
-        await stage.supervisor.durable_state.save()
+        await stage.supervisor.ledger.save()
         assert store.values == {"cursor:main:eye": {"at": 2}, "sensor:main:eye": {"a": 1}}
 
 
@@ -521,12 +521,12 @@ async def test_a_cursor_and_a_row_of_a_poll_wait_for_what_the_poll_returns(clock
         stage.supervisor.begin(None)
         await clock.sleep(0.5)
         stage.taken()
-        await stage.supervisor.durable_state.save()
+        await stage.supervisor.ledger.save()
         assert store.values == {}
 
         await clock.sleep(1.0)
         assert len(stage.taken()) == 1
-        await stage.supervisor.durable_state.save()
+        await stage.supervisor.ledger.save()
         assert store.values == {"cursor:main:eye": 7, "sensor:main:eye": {"page": 1}}
 
 
@@ -553,11 +553,11 @@ async def test_a_cursor_and_rows_that_could_not_be_saved_are_saved_the_next_time
         sensor.context.checkpoint(1)
         stage.taken()
         store.fails = True
-        await stage.supervisor.durable_state.save()
+        await stage.supervisor.ledger.save()
         sensor.context.rows.keep("a", 2)
         stage.taken()
         store.fails = False
-        await stage.supervisor.durable_state.save()
+        await stage.supervisor.ledger.save()
 
     assert store.values == {"cursor:main:eye": 1, "sensor:main:eye": {"a": 2, "b": 1}}
     assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["retry"]
@@ -569,10 +569,10 @@ async def test_what_a_cancelled_save_did_not_write_is_saved_the_next_time(clock:
         assert sensor.context is not None
         sensor.context.checkpoint(1)
         stage.taken()
-        saving = asyncio.ensure_future(stage.supervisor.durable_state.save())
+        saving = asyncio.ensure_future(stage.supervisor.ledger.save())
         await asyncio.sleep(0)
         await cancelled(saving)
-        await stage.supervisor.durable_state.save()
+        await stage.supervisor.ledger.save()
 
     assert store.values == {"cursor:main:eye": 1}
 
@@ -611,7 +611,7 @@ async def test_a_poll_that_always_runs_holds_back_its_own_cursor_only(clock: Vir
             await clock.sleep(1.0)
             assert stage.supervisor.is_busy
             assert [item.content for item in stage.taken()] == [f"page {page}"]
-            await stage.supervisor.durable_state.save()
+            await stage.supervisor.ledger.save()
             assert store.values == {"cursor:main:eye": page}
 
 
