@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spar.types import Fault, Phase
+from spar.types import PHASES, Fault, Phase
 
 #: The most streaks. Beyond it the one whose last failure is oldest is forgotten.
 MOST_STREAKS = 1_000
@@ -33,11 +33,10 @@ class Streak(Struct):
 class Streaks:
     """Streaks of one agent. Used from the event loop's thread only."""
 
-    __slots__ = ("_of_count", "_of_session", "_order", "_successes", "worst")
+    __slots__ = ("_of_count", "_order", "_successes", "worst")
 
     def __init__(self) -> None:
         self._order: dict[tuple[str, Phase], Streak] = {}
-        self._of_session: dict[str, dict[Phase, Streak]] = {}
         self._of_count: dict[int, int] = {}
         #: How often each phase has succeeded while there was any streak.
         self._successes: dict[Phase, int] = {}
@@ -49,11 +48,11 @@ class Streaks:
 
     def worst_of(self, session: str) -> int:
         """Return the longest streak of a session; 0 without any."""
-        return max((streak.count for streak in self._of_session.get(session, {}).values()), default=0)
+        return max((streak.count for phase in PHASES if (streak := self.get(session, phase))), default=0)
 
     def get(self, session: str, phase: Phase) -> Streak | None:
         """Return the streak of a phase in a session; None if its last attempt did not fail."""
-        return self._of_session.get(session, {}).get(phase)
+        return self._order.get((session, phase))
 
     def failed(self, session: str, phase: Phase, fault: Fault, cycle_id: str) -> tuple[Streak, Streak | None]:
         """Count a failure. Return its streak, and the streak that was forgotten for it."""
@@ -62,7 +61,6 @@ class Streaks:
         streak.fault, streak.cycle_id, streak.count = fault, cycle_id, streak.count + 1
         self._order[key] = streak
         self._recount(streak.count - 1, streak.count)
-        self._of_session.setdefault(session, {})[phase] = streak
         if len(self._order) <= MOST_STREAKS:
             return streak, None
         oldest = next(iter(self._order.values()))
@@ -84,10 +82,6 @@ class Streaks:
         streak = self._order.pop((session, phase), None)
         if streak is not None:
             self._recount(streak.count, 0)
-            of_session = self._of_session[session]
-            del of_session[phase]
-            if not of_session:
-                del self._of_session[session]
         return streak
 
     def _recount(self, before: int, now: int) -> None:

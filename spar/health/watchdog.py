@@ -60,9 +60,21 @@ class Watchdog:
 
         It runs in its own thread, so it may block. Its errors are logged.
         """
-        chore = _Chore(act, every, lambda: bool(self._beats))
-        chore.start()
-        return chore.end
+        is_ended = threading.Event()
+
+        def do() -> None:
+            due = 0.0
+            while not is_ended.wait(min(max(due - time.monotonic(), 0.0), LOOK_EVERY) or LOOK_EVERY):
+                if time.monotonic() < due or not self._beats:
+                    continue
+                due = time.monotonic() + every
+                try:
+                    act()
+                except Exception as error:
+                    log.error("watchdog's chore failed", part=repr(act), reason=repr(error))
+
+        threading.Thread(target=do, name=f"spar chore {act!r:.60}", daemon=True).start()
+        return is_ended.set
 
     def lag(self, loop: asyncio.AbstractEventLoop | None) -> float:
         """Return the longest answer time (seconds) of an event loop within about a minute. May be called from any
@@ -148,35 +160,6 @@ class Watchdog:
             for agent in agents:
                 if agent in beat.agents:
                     agent.blocked_by, agent.blocked_since = stack, since
-
-
-class _Chore:
-    """Function that is called periodically in a thread of its own while it is wanted."""
-
-    __slots__ = ("_act", "_every", "_is_ended", "_is_wanted")
-
-    def __init__(self, act: Callable[[], object], every: float, is_wanted: Callable[[], bool]) -> None:
-        self._act, self._every, self._is_wanted = act, every, is_wanted
-        self._is_ended = threading.Event()
-
-    def start(self) -> None:
-        """Start the thread."""
-        threading.Thread(target=self._do, name=f"spar chore {self._act!r:.60}", daemon=True).start()
-
-    def end(self) -> None:
-        """Stop the calls. A call in progress continues to its end."""
-        self._is_ended.set()
-
-    def _do(self) -> None:
-        due = 0.0
-        while not self._is_ended.wait(min(max(due - time.monotonic(), 0.0), LOOK_EVERY) or LOOK_EVERY):
-            if time.monotonic() < due or not self._is_wanted():
-                continue
-            due = time.monotonic() + self._every
-            try:
-                self._act()
-            except Exception as error:
-                log.error("watchdog's chore failed", part=repr(self._act), reason=repr(error))
 
 
 class _Beat:
@@ -267,8 +250,7 @@ class AgentWatch:
 
     def _look(self) -> None:
         for finding in look(self._agent, self._agent.core.clock.monotonic()):
-            self._agent.health.judge.alert(finding.kind, finding.message, cycle_id=finding.cycle_id,
-                                     session=finding.session, phase=finding.phase)  # fmt: skip
+            self._agent.alert(finding)
         self._arm()
 
 
@@ -301,6 +283,16 @@ WATCHDOG = Watchdog()
 # -- one agent as it is examined
 
 
+class Finding(Struct, frozen=True):
+    """Fault that the watchdog found, with its session, cycle and phase where there is one."""
+
+    kind: Kind
+    message: str
+    cycle_id: str = ""
+    session: str = ""
+    phase: str = ""
+
+
 class Watched:
     """One agent as it is examined from outside, and the watchdog's note of what blocks its event loop.
 
@@ -320,15 +312,10 @@ class Watched:
         since = self.blocked_since
         return 0.0 if since is None else time.monotonic() - since
 
-
-class Finding(Struct, frozen=True):
-    """Fault that the watchdog found, with its session, cycle and phase where there is one."""
-
-    kind: Kind
-    message: str
-    cycle_id: str = ""
-    session: str = ""
-    phase: str = ""
+    def alert(self, finding: Finding) -> None:
+        """Open the alert of a finding. Called in the agent's event loop."""
+        self.health.judge.alert(finding.kind, finding.message, cycle_id=finding.cycle_id, session=finding.session,
+                                phase=finding.phase)  # fmt: skip
 
 
 def look(agent: Watched, now: float) -> list[Finding]:
@@ -380,8 +367,6 @@ def _stall_limit(agent: Watched, cycle: Cycle | None, interval: float | None) ->
 
 def confirm(agent: Watched, finding: Finding) -> None:
     """Open the alert of a finding, if the fault still exists when the event loop examines the agent again."""
-    for now in look(agent, agent.core.clock.monotonic()):
-        if (now.kind, now.session, now.cycle_id) == (finding.kind, finding.session, finding.cycle_id):
-            agent.health.judge.alert(finding.kind, finding.message, cycle_id=finding.cycle_id, session=finding.session,
-                               phase=finding.phase)  # fmt: skip
-            return
+    about = finding.kind, finding.session, finding.cycle_id
+    if about in [(now.kind, now.session, now.cycle_id) for now in look(agent, agent.core.clock.monotonic())]:
+        agent.alert(finding)
