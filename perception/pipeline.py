@@ -12,9 +12,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
+from operator import attrgetter
 from reprlib import repr as short
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
@@ -25,13 +26,13 @@ from perception.incidents.settings import IncidentSettings
 from perception.learning.examples import LabelSettings, LearningSettings
 from perception.learning.learner import Learnt
 from perception.stages.anomaly.judge import AnomalySettings, SeriesWindow, judge
-from perception.stages.classify import ClassifyRule, ClassifySettings, classify, decode
+from perception.stages.classify import ClassifySettings, classify, decode
 from perception.stages.dedup import MESSAGE, Decision, DedupSettings, DedupWindow, StageResult, dedup, with_attributes
 from perception.stages.fuse import FuseSettings, FuseWindow, fuse
-from perception.stages.intent import IntentRule, IntentSettings, recognise
-from perception.stages.priority import PriorityRule, PrioritySettings, PriorityWeights, Scale, prioritise
+from perception.stages.intent import IntentSettings, recognise
+from perception.stages.priority import PrioritySettings, Scale, prioritise
 from perception.stages.templates.collapse import TemplateSettings, TemplateWindow, collapse
-from spar.decoding import convert, misfit, worded
+from spar.decoding import convert, converted, misfit, worded
 from spar.errors import ConfigError
 from spar.records.situations import MOST_ENTITIES
 from spar.types import Perception, replace
@@ -75,27 +76,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kinds: dict[str, LabelSettings] = {}
 
 
-#: Tables of the configuration, whose known keys an error names.
-TABLES: dict[str, type[Struct]] = {
-    "": Settings,
-    "templates": TemplateSettings,
-    "anomaly": AnomalySettings,
-    "dedup": DedupSettings,
-    "classify": ClassifySettings,
-    "classify.rules": ClassifyRule,
-    "intent": IntentSettings,
-    "intent.rules": IntentRule,
-    "priority": PrioritySettings,
-    "priority.rules": PriorityRule,
-    "priority.weights": PriorityWeights,
-    "fuse": FuseSettings,
-    "incidents": IncidentSettings,
-    "learning": LearningSettings,
-    "intents": LabelSettings,
-    "kinds": LabelSettings,
-}
-
-
 class Pipeline:
     """Stages in order, with their state.
 
@@ -111,6 +91,11 @@ class Pipeline:
         self.learnt: Learnt = {}
         self._window = DedupWindow()
         self._templates, self._series = TemplateWindow(tables.templates), SeriesWindow(tables.anomaly)
+        #: The windows with rows, by the beginning of their keys.
+        self._windows: dict[str, TemplateWindow | SeriesWindow] = {
+            "template/": self._templates,
+            "series/": self._series,
+        }
         self._unsaved: dict[str, Any] = {}
         self._is_kept = False  # `restore` was not called, so nobody will write rows
         self._lock = threading.Lock()  # `unsaved` is called while a thread works on a batch
@@ -132,7 +117,8 @@ class Pipeline:
         self._counts: dict[str, dict[str, int]] = {}
         for name, _, fate, _ in self._stages:
             self._counts[name] = {"in": 0, "touched": 0} | ({fate: 0} if fate else {})
-        self._dropped: deque[Decision] = deque(maxlen=REMEMBERED)
+        #: The last decisions on perceptions that were not passed on by themselves.
+        self.dropped: deque[Decision] = deque(maxlen=REMEMBERED)
         #: Stages that raised, with their errors; whoever reports them takes them out.
         self.errors: deque[tuple[str, Exception]] = deque(maxlen=UNTOLD)
 
@@ -166,7 +152,7 @@ class Pipeline:
                 counts[note] = counts.get(note, 0) + number
             if sifted.decisions:
                 counts[fate] += len(sifted.decisions)
-                self._dropped.extend(sifted.decisions)
+                self.dropped.extend(sifted.decisions)
         self._keep_rows()
         return list(batch)
 
@@ -180,11 +166,7 @@ class Pipeline:
     def restore(self, rows: Mapping[str, Any]) -> None:
         """Load the stored rows, before the first batch; from now on `unsaved` returns the changes."""
         self._is_kept = True
-        windows: tuple[tuple[str, TemplateWindow | SeriesWindow], ...] = (
-            ("template/", self._templates),
-            ("series/", self._series),
-        )
-        for prefix, window in windows:
+        for prefix, window in self._windows.items():
             window.restore({key[len(prefix) :]: row for key, row in rows.items() if key.startswith(prefix)})
 
     @property
@@ -198,20 +180,17 @@ class Pipeline:
         self._keep_rows()
 
     def _keep_rows(self) -> None:
-        if not self._is_kept:
-            self._templates.changed.clear()
-            self._series.changed.clear()
-            return
-        rows = {f"template/{key}": row for key, row in self._templates.unsaved()}
-        rows |= {f"series/{key}": row for key, row in self._series.unsaved()}
-        if rows:
-            with self._lock:
-                self._unsaved |= rows
+        for prefix, window in self._windows.items():
+            if not self._is_kept:
+                window.changed.clear()
+            elif rows := {f"{prefix}{key}": row for key, row in window.unsaved()}:
+                with self._lock:
+                    self._unsaved |= rows
 
     def shed(self) -> int:
         """Forget state that is not essential, to free memory; return the number of its entries."""
-        decisions = len(self._dropped)
-        self._dropped.clear()
+        decisions = len(self.dropped)
+        self.dropped.clear()
         lines, numbers = self._templates.tree.shed(), self._series.shed()
         self._templates.forget()
         return decisions + lines + numbers + self._window.shed(self.settings.dedup)
@@ -222,11 +201,6 @@ class Pipeline:
         and were `dropped`, `merged`, `cut` or `measured` (an ordinary reading). Those `in` or `added` that are in none
         of these were passed on. `failed` are the batches on which the stage raised."""
         return {name: dict(counts) for name, counts in self._counts.items()}
-
-    @property
-    def dropped(self) -> deque[Decision]:
-        """Return the last `REMEMBERED` decisions on perceptions that were not passed on by themselves."""
-        return self._dropped
 
 
 def intake(perceptions: Sequence[Perception]) -> StageResult:
@@ -252,11 +226,8 @@ def cut(limit: int, perceptions: Sequence[Perception]) -> StageResult:
         return StageResult(ranked)
     chosen = set(sorted(range(len(ranked)), key=lambda i: (ranked[i].kind != MESSAGE, i))[:limit])
     remaining = [perception for i, perception in enumerate(ranked) if i in chosen]
-    decisions = [
-        Decision(p.id, p.source, "limit", f"priority {p.importance:g} is not among the first {limit}", p.at)
-        for i, p in enumerate(ranked)
-        if i not in chosen
-    ]
+    decisions = [Decision.on(p, "limit", f"priority {p.importance:g} is not among the first {limit}")
+                 for i, p in enumerate(ranked) if i not in chosen]  # fmt: skip
     return StageResult(remaining, decisions)
 
 
@@ -277,22 +248,18 @@ def about(perceptions: Sequence[Perception]) -> StageResult:
 def _misshapen(perception: object) -> str:
     if not isinstance(perception, Perception):
         return f"a perception is needed, found {type(perception).__name__}"
-    if (  # a quick test that nearly all perceptions pass
-        type(perception.at) is datetime
-        and type(perception.confidence) is float
-        and (perception.priority is None or type(perception.priority) is float)
-        and type(perception.attributes) is dict
-        and type(perception.evidence) is tuple
-        and type(perception.id) is type(perception.source) is type(perception.kind) is str
-        and type(perception.session) is type(perception.intent) is type(perception.trust) is str
-        and (perception.key is None or type(perception.key) is str)
-        and (perception.subject is None or type(perception.subject) is str)
-    ):
-        return ""
-    for name, kind, words in SHAPE:
-        value = getattr(perception, name)
-        if not isinstance(value, kind):
-            return f"{name!r} must be {words}, found {type(value).__name__}"
+    return _misfit(*map(type, _FIELDS(perception)))
+
+
+_FIELDS = attrgetter(*(name for name, *_ in SHAPE))
+
+
+@lru_cache(256)
+def _misfit(*types: type) -> str:
+    """Return what is wrong with the types of a perception's fields, "" for nothing."""
+    for (name, kind, words), present in zip(SHAPE, types, strict=True):
+        if not issubclass(present, kind):
+            return f"{name!r} must be {words}, found {present.__name__}"
     return ""
 
 
@@ -334,8 +301,8 @@ def _explained(error: msgspec.ValidationError, settings: Any) -> ConfigError:
         path.append(_culprit(value, path) if step is ... else step)
         value = value[path[-1]]
     where = "perception" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    table = ".".join(step for step in wrong.steps if isinstance(step, str))
-    known = ", ".join(field.encode_name for field in msgspec.structs.fields(TABLES.get(table, Settings)))
+    table = _table([step for step in wrong.steps if isinstance(step, str)])
+    known = ", ".join(field.encode_name for field in msgspec.structs.fields(table))
     if (key := wrong.unknown) is not None:
         path.append(key)
         sentence = f"{where} has no setting named {key!r}, found {short(value[key])}; known: {known}"
@@ -348,22 +315,24 @@ def _explained(error: msgspec.ValidationError, settings: Any) -> ConfigError:
     return ConfigError(sentence, path=("perception", *path))
 
 
+def _table(steps: Sequence[str]) -> type[Struct]:
+    """Return the table of the settings at a path."""
+    table: type[Struct] = Settings
+    for step in steps:
+        hint = get_type_hints(table)[step]
+        kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, Struct)]
+        table = kinds[0] if kinds else table
+    return table
+
+
 def _culprit(values: Mapping[str, Any], path: Sequence[str | int]) -> str:
     """Return the key of the wrong value in a table: one that is not a label's table, or not a number in the common
     range."""
     if path[:1] in (["intents"], ["kinds"]):
-        return next(key for key, value in values.items() if not _is_label(value))
+        return next(key for key, value in values.items() if converted(value, LabelSettings) is None)
 
     def is_fine(value: object) -> bool:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and -1 <= value <= 1
 
     not_fine = [key for key, value in values.items() if not is_fine(value)]
     return not_fine[0] if not_fine else next(key for key, value in values.items() if value < 0)
-
-
-def _is_label(value: object) -> bool:
-    try:
-        convert(value, LabelSettings)
-    except msgspec.ValidationError:
-        return False
-    return True

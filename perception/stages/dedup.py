@@ -60,6 +60,11 @@ class Decision(Struct, frozen=True):
     at: datetime | None
     into: str = ""
 
+    @classmethod
+    def on(cls, perception: Perception, stage: str, reason: str, into: str = "") -> Decision:
+        """Return a decision of a stage on a perception."""
+        return cls(perception.id, perception.source, stage, reason, perception.at, into)
+
 
 class StageResult(Struct, frozen=True):
     """Result of a stage: the remaining perceptions, the decisions on the removed ones, and the number of enriched
@@ -198,7 +203,7 @@ def dedup(window: DedupWindow, settings: DedupSettings, perceptions: Sequence[Pe
             if nearest := window.nearest(bucket, sketch, at, settings):
                 same, reason = nearest[0], f"nearly the same words ({nearest[1]:.0%} alike)"
         if same is not None:
-            decisions.append(_dropped(perception, reason, same.id))
+            decisions.append(Decision.on(perception, "dedup", f"{reason} as {same.id}", same.id))
             if (place := places.get(same)) is not None:
                 counts[place] = counts.get(place, count_of(remaining[place])) + count_of(perception)
             else:
@@ -224,10 +229,6 @@ def count_of(perception: Perception) -> int:
 
 def with_attributes(perception: Perception, **attributes: Any) -> Perception:
     return replace(perception, attributes={**perception.attributes, **attributes})
-
-
-def _dropped(perception: Perception, reason: str, into: str) -> Decision:
-    return Decision(perception.id, perception.source, "dedup", f"{reason} as {into}", perception.at, into)
 
 
 def _identity(perception: Perception, text: str, report: Report) -> bytes | None:

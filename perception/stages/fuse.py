@@ -71,7 +71,8 @@ def fuse(window: FuseWindow, settings: FuseSettings, perceptions: Sequence[Perce
             if count > count_of(whole):
                 whole = with_attributes(whole, count=count, earlier=count - sum(map(count_of, parts)))
                 touched += 1
-            decisions += (_merged(part, whole) for part in [*parts[:head], *parts[head + 1 :]])
+            reason = f"the same subject {topic[1]!r} as {whole.id} within the window"
+            decisions += (Decision.on(part, "fuse", reason, whole.id) for part in [*parts[:head], *parts[head + 1 :]])
             for place in cluster:
                 slots[place] = None
             slots[min(cluster)] = whole
@@ -130,9 +131,7 @@ class _Age(Struct, frozen=True):
 def _ages(parts: list[Perception]) -> list[_Age]:
     """Return the age of each part; the parts are in the order of time."""
     subject = words_of(parts[0].subject or "")
-    latest: dict[
-        str, dict[frozenset[bytes], str]
-    ] = {}  # by source: the words that name a thing → id of its newest state
+    latest: dict[str, dict[frozenset[bytes], str]] = {}  # by source: the words of a thing → id of its newest state
     near: dict[str, dict[frozenset[bytes], None]] = {}  # by source: the same words without numbers
     ages: list[_Age] = []
     for part in reversed(parts):
@@ -140,10 +139,7 @@ def _ages(parts: list[Perception]) -> list[_Age]:
             ages.append(_Age(None, True))
             continue
         words, things = naming(part) - subject, latest.setdefault(part.source, {})
-        bare, others = (
-            frozenset(word for word in words if not word.isdigit()) or words,
-            near.setdefault(part.source, {}),
-        )
+        bare, others = frozenset(w for w in words if not w.isdigit()) or words, near.setdefault(part.source, {})
         is_named_since = any(_is_near(bare, other) for other in islice(others, COMPARISONS))
         ages.append(_Age(things.get(words), not is_named_since))
         things.setdefault(words, part.id)
@@ -154,8 +150,3 @@ def _ages(parts: list[Perception]) -> list[_Age]:
 def _is_near(words: frozenset[bytes], others: frozenset[bytes]) -> bool:
     """Return whether the words of one are a subset of the other's: "backup failed: no space", "backup succeeded"."""
     return words <= others or others <= words
-
-
-def _merged(part: Perception, whole: Perception) -> Decision:
-    reason = f"the same subject {part.subject!r} as {whole.id} within the window"
-    return Decision(part.id, part.source, "fuse", reason, part.at, whole.id)

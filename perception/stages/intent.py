@@ -17,10 +17,9 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
-from perception.learning.classifier import Reading
 from perception.learning.learner import Labels, Learnt
 from perception.stages.classify import Rule, read_rules, text_of
-from perception.stages.dedup import StageResult
+from perception.stages.dedup import StageResult, with_attributes
 from perception.stages.phrases import BUILT_IN, SAYS, SHORT
 from spar.data.patterns import Glob
 from spar.types import Perception, replace
@@ -30,13 +29,8 @@ UNKNOWN = ("unknown", 0.5)  # neither a learnt intent nor a rule fits
 
 #: Intents by the `level` in a sensor's attributes, with their confidence.
 LEVELS: dict[str, tuple[str, float]] = {
-    "high": ("report_problem", 0.95),
-    "warning": ("report_problem", 0.95),
-    "critical": ("report_problem", 0.95),
-    "firing": ("report_problem", 0.95),
-    "normal": ("report_recovered", 0.95),
-    "ok": ("report_recovered", 0.95),
-    "resolved": ("report_recovered", 0.95),
+    **dict.fromkeys(("high", "warning", "critical", "firing"), ("report_problem", 0.95)),
+    **dict.fromkeys(("normal", "ok", "resolved"), ("report_recovered", 0.95)),
 }
 
 
@@ -87,17 +81,12 @@ def _by_learning(labels: Labels, perception: Perception, text: str) -> Perceptio
         known = _with_intent(perception, reading.label, round(reading.confidence, 3), labels.slots(reading.label, text))
     else:
         known = _by_rules(perception, text, _built_in()) or _with_intent(perception, *UNKNOWN)
-    return _with_reason(known, reading)
-
-
-def _with_reason(perception: Perception, reading: Reading) -> Perception:
-    return replace(perception, attributes={**perception.attributes, "intent_why": reading.why})
+    return with_attributes(known, intent_why=reading.why)
 
 
 def _by_rules(perception: Perception, text: str, rules: Sequence[IntentRule]) -> Perception | None:
     for rule in rules:
-        slots = rule.find(perception, text)
-        if slots is not None:
+        if (slots := rule.find(perception, text)) is not None:
             return _with_intent(perception, rule.intent, rule.confidence, slots)
     return None
 

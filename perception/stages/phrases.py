@@ -85,125 +85,58 @@ _NO = (
     "that(?:['’]?s| is) (?:wrong|false|incorrect|not (?:right|correct|true))|that isn['’]?t (?:right|correct|true)"
 )
 
+
+def _row(intent: str, confidence: float, pattern: str) -> dict[str, Any]:
+    """Return a rule for the words of a person."""
+    return {"intent": intent, "confidence": confidence, "kind": SAYS, "pattern": pattern}
+
+
 #: Rules for short words with one meaning, which apply before learnt intents. In both tables the first rule that fits
 #: decides.
 SHORT: tuple[dict[str, Any], ...] = (
     {"intent": "inform", "confidence": 0.9, "kind": ["file.*", "schedule.tick"]},
-    {
-        "intent": "greeting",
-        "confidence": 0.9,
-        "kind": SAYS,
-        "pattern": r"(?i)\A\W{0,3}(?:hi|hiya|hello|hey|howdy|greetings|good (?:morning|afternoon|evening|day|night)|"
-        r"bye|goodbye|see you)(?:,? (?:there|all|everyone|everybody|team|again|folks|later|tomorrow))?\W{0,5}\Z",
-    },
-    {
-        "intent": "confirm",
-        "confidence": 0.9,
-        "kind": SAYS,
-        "pattern": rf"(?i)\A\W{{0,3}}(?:{_YES})"
-        rf"(?:[ ,.!]{{1,3}}(?:please|thanks|thank you|{_YES})){{0,2}}[\s.!]{{0,5}}\Z",
-    },
-    {
-        "intent": "deny",
-        "confidence": 0.9,
-        "kind": SAYS,
-        "pattern": rf"(?i)\A\W{{0,3}}(?:{_NO})"
-        rf"(?:[ ,.!]{{1,3}}(?:please|thanks|thank you|do that|do it|{_NO})){{0,2}}[\s.!]{{0,5}}\Z",
-    },
-)
+    _row("greeting", 0.9,
+         r"(?i)\A\W{0,3}(?:hi|hiya|hello|hey|howdy|greetings|good (?:morning|afternoon|evening|day|night)|"
+         r"bye|goodbye|see you)(?:,? (?:there|all|everyone|everybody|team|again|folks|later|tomorrow))?\W{0,5}\Z"),
+    _row("confirm", 0.9, rf"(?i)\A\W{{0,3}}(?:{_YES})"
+         rf"(?:[ ,.!]{{1,3}}(?:please|thanks|thank you|{_YES})){{0,2}}[\s.!]{{0,5}}\Z"),
+    _row("deny", 0.9, rf"(?i)\A\W{{0,3}}(?:{_NO})"
+         rf"(?:[ ,.!]{{1,3}}(?:please|thanks|thank you|do that|do it|{_NO})){{0,2}}[\s.!]{{0,5}}\Z"),
+)  # fmt: skip
 
 #: Rules that apply after everything else, in the format of the configuration.
 BUILT_IN: tuple[dict[str, Any], ...] = (
-    {
-        "intent": "question",
-        "confidence": 0.9,
-        "kind": SAYS,
-        "pattern": rf"(?i)\A\W{{0,3}}{_LEAD}(?:{_WHAT}|when|where|which)(?:['’]s|['’]re)?\b[^\n]{{0,300}}\?",
-    },
-    {
-        "intent": "question",
-        "confidence": 0.8,
-        "kind": SAYS,
-        "pattern": r"(?i)\b(?:(?:can|could|would|will) you |please )?(?:tell me|let me know|"
-        r"i(?: want|['’]d like| would like| need) to know|i(?: a|['’])?m wondering|"
-        r"i wonder|(?:do|does|did) (?:you|anyone|anybody) (?:happen to )?know|"
-        r"any idea|explain(?: to me)?) (?:if|whether|who|what|whats|what['’]s|when|where|why|which|how)\b",
-    },
-    {
-        "intent": "request",
-        "confidence": 0.85,
-        "kind": SAYS,
-        "pattern": rf"(?i)\b(?:c(?:an|ould)|w(?:ould|ill)) you (?:please |kindly |just |maybe |also )?"
-        rf"(?P<verb>\w{{1,30}})(?: {_OBJECT})?",
-    },
-    {
-        "intent": "request",
-        "confidence": 0.85,
-        "kind": SAYS,
-        "pattern": rf"(?i)\b(?:I(?: need| want| would like|['’]d like)|(?:can|could|may|shall) i (?:ask|get)) you to "
-        rf"(?P<verb>\w{{1,30}})(?: {_OBJECT})?",
-    },
-    {
-        "intent": "request",
-        "confidence": 0.85,
-        "kind": SAYS,
-        "pattern": rf"(?i)\A\W{{0,3}}{_LEAD}(?:please|pls|kindly),? (?P<verb>\w{{1,30}})(?: {_OBJECT})?",
-    },
-    {
-        "intent": "request",
-        "confidence": 0.75,
-        "kind": SAYS,
-        "pattern": rf"(?i)\A\W{{0,3}}{_LEAD}(?:go ahead and |let['’]?s |you (?:should|must|have to|need to) |"
-        rf"we (?:should|must|have to|need to) |(?:do not|don['’]?t|never) )?"
-        rf"(?P<verb>{_VERBS}) (?!{_NOT_AN_OBJECT}\b)(?:{_OBJECT})?",
-    },
-    {
-        "intent": "request",
-        "confidence": 0.75,
-        "kind": SAYS,
-        "pattern": r"(?i)\A\W{0,3}(?P<verb>stop|cancel|abort|pause|resume|continue|retry|undo|help|status)\W{0,5}\Z",
-    },
-    {"intent": "question", "confidence": 0.8, "kind": SAYS, "pattern": r"\?[\s)\"'!?]{0,5}\Z"},
-    {
-        "intent": "question",
-        "confidence": 0.75,
-        "kind": SAYS,
-        "pattern": rf"(?i)\A\W{{0,3}}{_LEAD}(?:(?:{_WHAT})(?:['’]?(?:s|re|d|ll) | (?!(?:an?|ever)\b))|"
-        rf"(?:when|where|which)(?:['’]?s)? (?:\w{{1,30}} )?(?:{_AUX})\b|(?:{_AUX}) (?:{_SUBJECT})\b|"
-        rf"(?:do|does|did|is|are) [a-z]{{2,30}} [a-z])",
-    },
-    {
-        "intent": "report_recovered",
-        "confidence": 0.75,
-        "pattern": rf"(?i)\b(?=[abfghilnruw])(?<!not )(?<!yet )(?<!be )(?<!never )(?:{_RECOVERY})\b",
-    },
-    {
-        "intent": "report_problem",
-        "confidence": 0.7,
-        "pattern": rf"(?i)\b(?=[a-gin-pstuw])(?<!no )(?<!\b0 )(?<!zero )(?<!without )(?<!not )(?:{_TROUBLE})\b",
-    },
-    {"intent": "report_problem", "confidence": 0.7, "kind": SAYS, "pattern": rf"(?i)\b(?:{_COMPLAINT})\b"},
+    _row("question", 0.9, rf"(?i)\A\W{{0,3}}{_LEAD}(?:{_WHAT}|when|where|which)(?:['’]s|['’]re)?\b[^\n]{{0,300}}\?"),
+    _row("question", 0.8, r"(?i)\b(?:(?:can|could|would|will) you |please )?(?:tell me|let me know|"
+         r"i(?: want|['’]d like| would like| need) to know|i(?: a|['’])?m wondering|"
+         r"i wonder|(?:do|does|did) (?:you|anyone|anybody) (?:happen to )?know|"
+         r"any idea|explain(?: to me)?) (?:if|whether|who|what|whats|what['’]s|when|where|why|which|how)\b"),
+    _row("request", 0.85, rf"(?i)\b(?:c(?:an|ould)|w(?:ould|ill)) you (?:please |kindly |just |maybe |also )?"
+         rf"(?P<verb>\w{{1,30}})(?: {_OBJECT})?"),
+    _row("request", 0.85,
+         rf"(?i)\b(?:I(?: need| want| would like|['’]d like)|(?:can|could|may|shall) i (?:ask|get)) you to "
+         rf"(?P<verb>\w{{1,30}})(?: {_OBJECT})?"),
+    _row("request", 0.85, rf"(?i)\A\W{{0,3}}{_LEAD}(?:please|pls|kindly),? (?P<verb>\w{{1,30}})(?: {_OBJECT})?"),
+    _row("request", 0.75, rf"(?i)\A\W{{0,3}}{_LEAD}(?:go ahead and |let['’]?s |you (?:should|must|have to|need to) |"
+         rf"we (?:should|must|have to|need to) |(?:do not|don['’]?t|never) )?"
+         rf"(?P<verb>{_VERBS}) (?!{_NOT_AN_OBJECT}\b)(?:{_OBJECT})?"),
+    _row("request", 0.75,
+         r"(?i)\A\W{0,3}(?P<verb>stop|cancel|abort|pause|resume|continue|retry|undo|help|status)\W{0,5}\Z"),
+    _row("question", 0.8, r"\?[\s)\"'!?]{0,5}\Z"),
+    _row("question", 0.75, rf"(?i)\A\W{{0,3}}{_LEAD}(?:(?:{_WHAT})(?:['’]?(?:s|re|d|ll) | (?!(?:an?|ever)\b))|"
+         rf"(?:when|where|which)(?:['’]?s)? (?:\w{{1,30}} )?(?:{_AUX})\b|(?:{_AUX}) (?:{_SUBJECT})\b|"
+         rf"(?:do|does|did|is|are) [a-z]{{2,30}} [a-z])"),
+    {"intent": "report_recovered", "confidence": 0.75,
+     "pattern": rf"(?i)\b(?=[abfghilnruw])(?<!not )(?<!yet )(?<!be )(?<!never )(?:{_RECOVERY})\b"},
+    {"intent": "report_problem", "confidence": 0.7,
+     "pattern": rf"(?i)\b(?=[a-gin-pstuw])(?<!no )(?<!\b0 )(?<!zero )(?<!without )(?<!not )(?:{_TROUBLE})\b"},
+    _row("report_problem", 0.7, rf"(?i)\b(?:{_COMPLAINT})\b"),
     {"intent": "report_problem", "confidence": 0.7, "kind": ["log.error", "alert"]},
-    {
-        "intent": "request",
-        "confidence": 0.65,
-        "kind": SAYS,
-        "pattern": r"(?i)\bi(?: am|['’]?m)?(?: really| just| also)? "
-        r"(?:need|want|wanna|would (?:like|love)|['’]?d (?:like|love)|(?:looking|hoping|trying) (?:for|to))\b"
-        rf"(?: (?:to )?(?P<verb>{_VERBS})\b)?",
-    },
-    {
-        "intent": "question",
-        "confidence": 0.6,
-        "kind": SAYS,
-        "pattern": rf"(?i)(?:\b(?:how (?:many|much|long|far|often|old)|what (?:is|are|was|were|time|day|kind)|"
-        rf"where (?:is|are|can|do|did)|which \w{{1,30}} (?:is|are|do|does))\b|, (?:{_AUX}) (?:{_SUBJECT})\b)",
-    },
-    {
-        "intent": "request",
-        "confidence": 0.65,
-        "kind": SAYS,
-        "pattern": r"(?i)\b(?:please|pls|asap)[\s.!]{0,5}\Z|\bi['’]d (?:like|love) |"
-        r"\bneed (?:a|an|the|some|my|more|help)\b",
-    },
-)
+    _row("request", 0.65, r"(?i)\bi(?: am|['’]?m)?(?: really| just| also)? "
+         r"(?:need|want|wanna|would (?:like|love)|['’]?d (?:like|love)|(?:looking|hoping|trying) (?:for|to))\b"
+         rf"(?: (?:to )?(?P<verb>{_VERBS})\b)?"),
+    _row("question", 0.6, rf"(?i)(?:\b(?:how (?:many|much|long|far|often|old)|what (?:is|are|was|were|time|day|kind)|"
+         rf"where (?:is|are|can|do|did)|which \w{{1,30}} (?:is|are|do|does))\b|, (?:{_AUX}) (?:{_SUBJECT})\b)"),
+    _row("request", 0.65, r"(?i)\b(?:please|pls|asap)[\s.!]{0,5}\Z|\bi['’]d (?:like|love) |"
+         r"\bneed (?:a|an|the|some|my|more|help)\b"),
+)  # fmt: skip

@@ -190,8 +190,7 @@ def _wording(scale: Scale, text: str) -> Iterator[Summand]:
     words = {word.casefold(): None for word in scale.words.findall(text)}
     for word in words:
         weight = scale.weights.get(word, 0.0)
-        change = max(-left, min(left, weight))
-        if change:
+        if change := max(-left, min(left, weight)):
             left -= abs(change)
             yield change, f"it says {word!r}"
 
@@ -203,10 +202,7 @@ def _scored(perception: Perception, summands: list[Summand]) -> Perception:
         # Confidence 0 still leaves half of the score, so that a doubtful fire alarm gets attention.
         score *= 0.5 + 0.5 * perception.confidence
         why.append(f"its sensor is only {perception.confidence:.0%} sure (×{0.5 + 0.5 * perception.confidence:.2g})")
-    return _with_priority(perception, round(max(0.0, min(1.0, score)), 4), why)
-
-
-def _with_priority(perception: Perception, priority: float, why: list[str]) -> Perception:
+    priority = round(max(0.0, min(1.0, score)), 4)
     return replace(perception, priority=priority, attributes={**perception.attributes, "why": why})
 
 

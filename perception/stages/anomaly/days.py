@@ -38,19 +38,8 @@ class DaySummary(Struct, array_like=True):
 class LastDays:
     """The last days, the oldest first, and today; what follows from them is computed once a day."""
 
-    __slots__ = (
-        "_far",
-        "_high",
-        "_is_whole",
-        "_low",
-        "_spread",
-        "_stayed",
-        "before",
-        "deviations",
-        "most",
-        "number",
-        "today",
-    )  # fmt: skip
+    __slots__ = ("_far", "_high", "_is_whole", "_low", "_spread", "_stayed", "before", "deviations", "most", "number",
+                 "today")  # fmt: skip
 
     def __init__(self, most: int) -> None:
         self.most, self.number, self.before, self.today = most, 0, list[DaySummary](), DaySummary()
@@ -108,10 +97,8 @@ class LastDays:
 
     def _compute(self) -> None:
         days = self.before
-        self._low, self._high = (
-            min((day.low for day in days), default=inf),
-            max((day.high for day in days), default=-inf),
-        )
+        self._low = min((day.low for day in days), default=inf)
+        self._high = max((day.high for day in days), default=-inf)
         self._is_whole = all(day.is_whole for day in days)
         if days:
             self._spread = median(day.spread for day in days[-self.most :])

@@ -61,23 +61,8 @@ class Usual(Struct, frozen=True):
 class Detector:
     """Detector of one series."""
 
-    __slots__ = (
-        "_usual",
-        "a_day",
-        "crowd",
-        "days",
-        "early",
-        "fresh",
-        "last",
-        "mean",
-        "slot",
-        "slots",
-        "span",
-        "unchanged",
-        "value",
-        "values",
-        "width",
-    )  # fmt: skip
+    __slots__ = ("_usual", "a_day", "crowd", "days", "early", "fresh", "last", "mean", "slot", "slots", "span",
+                 "unchanged", "value", "values", "width")  # fmt: skip
 
     def __init__(self) -> None:
         self._usual: Usual | None = None  # of the newest slot
@@ -115,11 +100,7 @@ class Detector:
     def latest(self) -> list[float]:
         """Return the values of the newest slots, the oldest first; nan for a slot without one."""
         numbers = range(self.slot - len(self.slots) + 1, self.slot + 1)
-        places = map(self._place, numbers)
-        return [
-            self.values[place] if self.slots[place] == number else nan
-            for number, place in zip(numbers, places, strict=True)
-        ]
+        return [self.values[place] if self.slots[place := self._place(number)] == number else nan for number in numbers]
 
     def remember(self, latest: Sequence[float]) -> None:
         """Take over what `latest` returned. Raises: ValueError for another number of values."""
@@ -183,32 +164,18 @@ class Detector:
         """Return what is usual in a slot; None if nothing is known of this time of the day."""
         a_day, reach = self.a_day, int(self.a_day >= FINE)
         place, size = slot % a_day, len(self.values)
-        begin, end = (place - reach) * self.span, (place + reach + 1) * self.span
-        if begin < 0:
-            slots, values = self.slots[begin:] + self.slots[:end], self.values[begin:] + self.values[:end]
-        elif end > size:
-            slots = self.slots[begin:] + self.slots[: end - size]
-            values = self.values[begin:] + self.values[: end - size]
-        else:
-            slots, values = self.slots[begin:end], self.values[begin:end]
         first, last = slot - self.span * a_day - reach, slot - a_day + reach
-        past = sorted([value for number, value in zip(slots, values, strict=True) if first <= number <= last])
+        near = [at % size for at in range((place - reach) * self.span, (place + reach + 1) * self.span)]
+        past = sorted([self.values[at] for at in near if first <= self.slots[at] <= last])
         if not past:
             return None
         week = slot - WEEK * a_day
-        week_ago = [
-            self.values[place]
-            for near in range(week - reach, week + reach + 1)
-            if self.slots[place := self._place(near)] == near
-        ]
+        week_ago = [self.values[place] for number in range(week - reach, week + reach + 1)
+                    if self.slots[place := self._place(number)] == number]  # fmt: skip
         count = len(past)
         outer = count // WEEK
-        return Usual(
-            past[count // 2],
-            (past[outer], past[-1 - outer]),
-            (min(week_ago), max(week_ago)) if week_ago else None,
-            -(-count // (2 * reach + 1)),
-        )
+        range_of_week = (min(week_ago), max(week_ago)) if week_ago else None
+        return Usual(past[count // 2], (past[outer], past[-1 - outer]), range_of_week, -(-count // (2 * reach + 1)))
 
     def _place(self, slot: int) -> int:
         return slot % self.a_day * self.span + slot // self.a_day % self.span

@@ -90,15 +90,13 @@ def judge(window: SeriesWindow, settings: AnomalySettings, perceptions: Sequence
             if attributes.get("reading") is True:
                 given = attributes["value"]
                 shown = shorten(given, 40) if isinstance(given, (int, float)) else "no number"
-                decisions.append(_dropped(perception, f"its value is no finite number ({shown})"))
+                decisions.append(Decision.on(perception, "anomaly", f"its value is no finite number ({shown})"))
             else:
                 remaining.append(perception)
             continue
         name = _name(perception)
         key = _key(perception, name)
-        series = window.known.get(perception.source, key)
-        if series is None:
-            series = NumberSeries(key)
+        series = window.known.get(perception.source, key) or NumberSeries(key)
         series.source = perception.source
         if (gone := window.known.put(perception.source, key, series)) is not None:
             window.changed[gone.key] = None
@@ -135,16 +133,8 @@ def sentence(name: str, judged: Judged, turn: str) -> str:
 def _with_anomaly(
     perception: Perception, series: NumberSeries, name: str, value: float, judged: Judged, turn: str
 ) -> Perception:
-    anomaly = {
-        "state": turn,
-        "series": name,
-        "value": value,
-        "low": judged.low,
-        "high": judged.high,
-        "days": judged.days,
-        "spread": judged.spread,
-        "times": round(judged.times, 1),
-    }
+    anomaly = {"state": turn, "series": name, "value": value, "low": judged.low, "high": judged.high,
+               "days": judged.days, "spread": judged.spread, "times": round(judged.times, 1)}  # fmt: skip
     if judged.stuck:
         anomaly["stuck"] = judged.stuck
     if turn == "closed":
@@ -154,13 +144,8 @@ def _with_anomaly(
         return perception_now
     attributes = {**perception_now.attributes, "level": "high" if turn == "opened" else "normal"}
     del attributes["reading"]
-    return replace(
-        perception_now,
-        kind=f"anomaly.{turn}",
-        content=sentence(name, judged, turn),
-        subject=perception.subject or name,
-        attributes=attributes,
-    )
+    return replace(perception_now, kind=f"anomaly.{turn}", content=sentence(name, judged, turn),
+                   subject=perception.subject or name, attributes=attributes)  # fmt: skip
 
 
 def _number(value: object) -> float | None:
@@ -183,7 +168,3 @@ def _name(perception: Perception) -> str:
 def _key(perception: Perception, name: str) -> str:
     where = repr((perception.session, perception.trust, perception.source, perception.subject, name))
     return blake2b(where.encode("utf-8", "backslashreplace"), digest_size=12).hexdigest()
-
-
-def _dropped(perception: Perception, reason: str) -> Decision:
-    return Decision(perception.id, perception.source, "anomaly", reason, perception.at)

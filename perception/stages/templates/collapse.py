@@ -115,7 +115,7 @@ def collapse(window: TemplateWindow, settings: TemplateSettings, perceptions: Se
         elif template.told_at is not None and -BEHIND <= at - template.told_at < settings.seconds:
             template.hidden += times
             window.changed[template.id] = template
-            decisions.append(_dropped(perception, _reason(template, template.told_id), template.told_id))
+            decisions.append(_counted(perception, template))
         else:
             groups[template] = _Group(len(remaining), at, perception, is_new)
             remaining.append(perception)
@@ -169,8 +169,7 @@ def _describe(
         if group.is_new:
             attributes["novelty"] = "template"
         remaining[group.place] = with_attributes(perception, **attributes)
-        reason = _reason(template, perception.id)
-        decisions += [_dropped(other, reason, perception.id) for other in group.others]
+        decisions += [_counted(other, template) for other in group.others]
     return gone
 
 
@@ -204,29 +203,17 @@ def _count_minute(
 
 
 def _reading(template: Template, minute: int, lines: int, perception: Perception) -> Perception:
+    series, words = f"lines a minute of template {template.id}", shown(template.words, template.example)
     return Perception(
-        source=perception.source,
-        kind="log.rate",
-        at=datetime.fromtimestamp((minute + 1) * MINUTE, UTC),
-        subject=perception.subject,
-        session=perception.session,
-        trust=perception.trust,
-        attributes={
-            "value": lines,
-            "series": f"lines a minute of template {template.id}",
-            "reading": True,
-            "template_id": template.id,
-            "template": shown(template.words, template.example),
-        },
-    )
+        source=perception.source, kind="log.rate", at=datetime.fromtimestamp((minute + 1) * MINUTE, UTC),
+        subject=perception.subject, session=perception.session, trust=perception.trust,
+        attributes={"value": lines, "series": series, "reading": True, "template_id": template.id, "template": words},
+    )  # fmt: skip
 
 
-def _reason(template: Template, into: str) -> str:
-    return f"a line of template {template.id}, told as {into}"
-
-
-def _dropped(perception: Perception, reason: str, into: str) -> Decision:
-    return Decision(perception.id, perception.source, "templates", reason, perception.at, into)
+def _counted(perception: Perception, template: Template) -> Decision:
+    into = template.told_id
+    return Decision.on(perception, "templates", f"a line of template {template.id}, told as {into}", into)
 
 
 # -- rows
