@@ -20,7 +20,6 @@ from annotated_types import Ge
 from perception.examining import examined
 from perception.incidents.keeping import Incidents
 from perception.learning.examples import written
-from perception.learning.teachable import Teachable
 from perception.learning.teaching import Teaching
 from perception.pipeline import Pipeline
 from perception.pipeline_rows import PipelineRows
@@ -39,7 +38,7 @@ from spar.protocols import Context, Home, Host, SensorSpec
 from spar.records.journal import RowChange
 from spar.records.perceived import Examined
 from spar.threads import Users
-from spar.types import Fault, Perception
+from spar.types import Perception
 
 BUFFER = 10_000  # default bound of the waiting perceptions of one sensor
 BATCH = 1_000  # perceptions taken in one cycle; the pipeline's usual limit would cut more
@@ -47,7 +46,7 @@ BATCH_BYTES = 8 * 1024 * 1024  # bytes of their content
 
 
 #: Attributes of a sense module that `attach` sets.
-_ATTACHED = frozenset(("_host", "_clock", "_teaching", "incidents", "_processing", "_rows", "_sensors", "_placed"))
+_ATTACHED = frozenset(("_host", "_teaching", "incidents", "_processing", "_rows", "_sensors", "_placed"))
 
 
 class _NoEvents:
@@ -57,7 +56,7 @@ class _NoEvents:
         return None
 
 
-class Sense(Teachable):
+class Sense:
     """Sense module with any number of supervised sensors.
 
     Args: sensors: the sensors with their terms; pipeline: settings as in the table `[perception]`; buffer: how many
@@ -73,6 +72,7 @@ class Sense(Teachable):
     _rows: PipelineRows
     _sensors: SensorGroup
     _placed: PlacedSensors
+    _teaching: Teaching
 
     def __init__(
         self,
@@ -118,7 +118,6 @@ class Sense(Teachable):
         placed = [spec for spec in self._specs if spec.place] if host.acquire is not None else []
         return {
             "_host": host,
-            "_clock": host.clock,
             "_teaching": Teaching(
                 self.pipeline.learnt, self.pipeline.settings.learning, self._examples, host, self._embedder
             ),
@@ -155,7 +154,7 @@ class Sense(Teachable):
         self._placed.start()
         try:
             if (training := await self._teaching.open()) is not None:
-                await ended(training, PATIENCE, self._clock)
+                await ended(training, PATIENCE, self._host.clock)
             await self._sensors.first_turns()
         except BaseException:  # `__aexit__` is not called when `__aenter__` raises
             with anyio.CancelScope(shield=True):
@@ -227,10 +226,7 @@ class Sense(Teachable):
         self.incidents.passed(perceptions, cycle_id)
         while self._errors:
             stage, error = self._errors.popleft()
-            fault = Fault.of(error, part=f"pipeline.{stage}", phase="sense")
-            self._host.events.publish(
-                ErrorOccurred(cycle_id=cycle_id, phase="sense", error=fault, policy="continue", exception=error)
-            )
+            self._host.events.publish(ErrorOccurred.of(error, f"pipeline.{stage}", "sense", "continue", cycle_id))
 
     def _pass_late(self, batch: Batch) -> None:
         """Store the changes of incidents of a batch whose caller was cancelled; its notices come with the next
@@ -268,6 +264,33 @@ class Sense(Teachable):
         self._register.now, self._register.is_heard = None, False
         self._teaching.learn_at_once()
         return examined(self.pipeline, batch)
+
+    async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> dict[str, Any]:
+        """Store an example of an intent or a kind, and wait a moment until similar texts are recognised too.
+
+        Raises: ValueError for a text, label or `what` out of bounds, ConflictError where learning is turned off,
+        NoRoomError, NotReadyError without a memory.
+        """
+        return await self._teaching.teach(what, text, label, by)
+
+    async def unteach(self, example: str, /, *, by: str = "") -> dict[str, Any]:
+        """Forget an example that was taught, and wait a moment until similar texts are recognised without it.
+
+        Raises: LookupError for an unknown one.
+        """
+        return await self._teaching.forget(example, by)
+
+    def taught(self) -> dict[str, Any]:
+        """Return the known labels, and the examples that people taught."""
+        return self._teaching.list()
+
+    async def stored_examples(self, agent: str, store: Any, /) -> dict[str, Any]:
+        """Return the known labels and the taught examples in the store of an agent that does not run."""
+        return await self._teaching.stored(agent, store)
+
+    def read(self, text: str, /) -> dict[str, Any]:
+        """Return the readings of a text by what was learnt."""
+        return self._teaching.read(text)
 
     def stage_counts(self) -> dict[str, dict[str, int]]:
         """Return the counts of the pipeline, by stage."""

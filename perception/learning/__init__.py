@@ -1,8 +1,7 @@
 """Learning from examples: the intents of texts, and the kinds of log lines.
 
-teachable    the part of a sense module that its owner teaches
-teaching     the learnt and the taught examples of an agent
-learner      trains in a thread; equal texts are recognised at once
+teaching     the learnt and the taught examples of an agent; trains in a thread
+learner      the learnt labels: equal texts are recognised at once
 taught       stores the examples that people teach
 examples     reads the examples of the configuration and of its files
 classifier   reads texts: a label with a confidence, or no learnt label

@@ -1,4 +1,5 @@
-"""Teaching: the examples of an agent, and the changes that its owner makes while it runs.
+"""Teaching: the examples of an agent, the training of its classifiers in a thread, and the changes that its owner makes
+while it runs.
 
 A taught example is first written to disk. It counts at once for equal texts, and for similar texts when the training
 in the background has ended.
@@ -13,23 +14,25 @@ from functools import partial
 from typing import Any, Final
 
 from perception.learning.examples import Example, LearningSettings, What
-from perception.learning.learner import WHATS, Learner, Learnt
+from perception.learning.learner import WHATS, Labels, Learnt, trained
 from perception.learning.taught import TaughtExample, TaughtExamples
 from spar.errors import ConflictError
 from spar.events import ErrorOccurred, ExampleForgotten, ExampleTaught
 from spar.ports.services import Embedder
 from spar.protocols import Host
-from spar.types import Fault
+from spar.threads import Threads
 
 #: Bound of the characters of a text to be read.
 LONGEST_TRIED: Final = 10_000
+#: Seconds that a person who teaches waits for the training.
+PATIENCE: Final = 5.0
 
 
 class Teaching:
     """Learning of one agent. Call all methods in its event loop.
 
     Args: learnt: the labels that the pipeline uses; written: the examples of the configuration; embedder: embeds
-    texts, where vectors are used.
+    texts, where vectors are used, so that meaning is learnt besides words.
     """
 
     def __init__(
@@ -41,9 +44,13 @@ class Teaching:
         embedder: Embedder | None = None,
     ) -> None:
         self._learnt, self._settings, self._written, self._host = learnt, settings, written, host
-        self._learner = Learner(learnt, settings, written, host.clock, embedder)
+        self._trained = partial(trained, keep=settings.keep, embedder=embedder)
         self._tell = partial(host.tell_problem, is_note=True)
-        self._taught = TaughtExamples(host.agent, host.store, host.clock, self._tell)
+        self._rows = TaughtExamples(host.agent, host.store, host.clock, self._tell)
+        self._threads = Threads("learning", host.clock, limit=1)
+        self._task: asyncio.Task[None] | None = None
+        self._is_stale = False
+        self._trainings, self._failure = 0, ""
 
     async def open(self) -> asyncio.Task[None] | None:
         """Read the taught examples, and begin to learn; return None when there is nothing to learn.
@@ -53,40 +60,96 @@ class Teaching:
         if not self._settings.enabled:
             return None
         try:
-            await self._taught.open()
+            await self._rows.open()
         except Exception as error:  # the next opening reads them again
-            fault = Fault.of(error, part="learning", phase="sense")
-            self._host.events.publish(ErrorOccurred(cycle_id="", phase="sense", error=fault, policy="skip"))
+            self._host.events.publish(ErrorOccurred.of(error, "learning", "sense", "skip"))
         return self._begin()
+
+    # -- the training
+
+    def _examples(self, what: What) -> Sequence[Example]:
+        """Return the examples of one sort: those of the configuration, then those of people."""
+        taught = (row.example for row in self._rows.list())
+        return [example for example in (*self._written, *taught) if example.what == what]
+
+    def _begin(self) -> asyncio.Task[None] | None:
+        """Begin to learn; return None when there is nothing to learn.
+
+        Texts equal to an example are recognised at once, similar texts after the task has ended.
+        """
+        for what in WHATS:
+            examples, former = self._examples(what), self._learnt.get(what)
+            if examples:
+                self._learnt[what] = Labels(examples, former.classifier if former else None)
+            else:
+                self._learnt.pop(what, None)
+        if not self._learnt:
+            return None
+        self._is_stale = True
+        if self._task is None or self._task.done() or self._task.get_loop().is_closed():
+            self._task = asyncio.get_running_loop().create_task(self._train(), name="learning from examples")
+        return self._task
+
+    async def _train(self) -> None:
+        while self._is_stale:
+            self._is_stale = False
+            for what in WHATS:
+                if examples := self._examples(what):
+                    try:
+                        classifier = await self._threads.run(self._trained, examples)
+                    except Exception as error:
+                        self._failure = f"nothing new is learnt of {what}s: {error!r:.300}"
+                        continue
+                    self._trainings, self._failure = self._trainings + 1, ""
+                    if not self._is_stale:
+                        self._learnt[what] = Labels(examples, classifier)
 
     def learn_at_once(self) -> None:
         """Learn from the examples of the configuration, unless something was learnt already. It blocks until the
         training has ended; it is for use without an agent."""
-        self._learner.learn_at_once()
+        for what in WHATS if self._settings.enabled and not self._learnt else ():
+            if examples := self._examples(what):
+                self._learnt[what] = Labels(examples, self._trained(examples))
 
-    async def teach(self, what: What, text: str, label: str, by: str) -> asyncio.Task[None] | None:
-        """Store an example and begin to learn from it; it is on disk when this returns.
+    # -- for its owner; `spar.ports.phases.OptionalSense` describes these methods
 
-        Raises: ValueError for a text or label out of bounds, ConflictError where learning is turned off, NoRoomError,
-        NotReadyError without a store.
+    async def teach(self, what: str, text: str, label: str, by: str) -> dict[str, Any]:
+        """Store an example, and wait up to `PATIENCE` seconds until similar texts are recognised too.
+
+        Raises: ValueError for a text, label or `what` out of bounds, ConflictError where learning is turned off,
+        NoRoomError, NotReadyError without a store.
         """
+        sort: What | None = next((known for known in WHATS if known == what), None)
+        if sort is None:
+            raise ValueError(f"{what!r:.40} cannot be taught; known: {', '.join(WHATS)}")
         if not self._settings.enabled:
             raise ConflictError("perception.learning.enabled = false: nothing is learnt")
-        row = await self._taught.add(what, text, label, by)
+        row = await self._rows.add(sort, text, label, by)
         self._host.events.publish(ExampleTaught(example=row.id, what=row.what, label=row.label, text=row.text, by=by))
-        return self._begin()
+        await self._ended(self._begin())
+        return {**self.snapshot(), "what": sort, "label": label, "reading": self.read(text)[sort]}
 
-    async def forget(self, row_id: str, by: str) -> tuple[TaughtExample, asyncio.Task[None] | None]:
-        """Forget an example that was taught, and begin to learn without it; return it too. Raises: LookupError."""
-        row = await self._taught.drop(row_id)
-        self._host.events.publish(
-            ExampleForgotten(example=row.id, what=row.what, label=row.label, text=row.text, by=by)
-        )
-        return row, self._begin()
+    async def forget(self, row_id: str, by: str) -> dict[str, Any]:
+        """Forget an example that was taught, and wait up to `PATIENCE` seconds until similar texts are recognised
+        without it. Raises: LookupError for an unknown one."""
+        row = await self._rows.drop(row_id)
+        forgotten = ExampleForgotten(example=row.id, what=row.what, label=row.label, text=row.text, by=by)
+        self._host.events.publish(forgotten)
+        await self._ended(self._begin() if self._settings.enabled else None)
+        return {**self.snapshot(), "what": row.what, "label": row.label, "text": row.text, "id": row.id}
+
+    async def _ended(self, training: asyncio.Task[None] | None) -> None:
+        """Wait until a training has ended, for `PATIENCE` seconds at most."""
+        if training is not None:
+            clock, over = self._host.clock, asyncio.Event()
+            timeout = clock.call_at(clock.monotonic() + PATIENCE, over.set)
+            training.add_done_callback(lambda _: over.set())
+            await over.wait()
+            timeout.cancel()
 
     def list(self) -> dict[str, Any]:
         """Return the labels with their numbers of examples, and the examples that people taught, JSON-able."""
-        return self._listed(self._taught.list())
+        return self._listed(self._rows.list())
 
     async def stored(self, agent: str, store: Any) -> dict[str, Any]:
         """Return the same for the rows of another agent in its store. Raises: the errors of the store."""
@@ -109,31 +172,21 @@ class Teaching:
         for what in WHATS:
             labels = self._learnt.get(what)
             reading = labels.read(text[:LONGEST_TRIED]) if labels else None
-            if labels is None or reading is None:
-                answer[what] = None
-                continue
-            slots = labels.slots(reading.label, text) if reading.label else {}
-            answer[what] = {
-                "label": reading.label,
-                "confidence": round(reading.confidence, 3),
-                "nearest": reading.nearest,
-                "why": reading.why,
-                "slots": slots,
-            }
+            answer[what] = None if labels is None or reading is None else {
+                "label": reading.label, "confidence": round(reading.confidence, 3), "nearest": reading.nearest,
+                "why": reading.why, "slots": labels.slots(reading.label, text) if reading.label else {},
+            }  # fmt: skip
         return answer
 
     def snapshot(self) -> dict[str, Any]:
         """Return the numbers of examples and labels, JSON-able."""
-        return self._figures(self._taught.list())
+        return self._figures(self._rows.list())
 
     def _figures(self, rows: Sequence[TaughtExample]) -> dict[str, Any]:
         return {
             "examples": len(self._written) + len(rows),
             "examples_taught": len(rows),
-            "trained": self._learner.trained,
-            "is_training": self._learner.is_busy,
-            "failure": self._learner.failure,
+            "trained": self._trainings,
+            "is_training": self._task is not None and not self._task.done(),
+            "failure": self._failure,
         }
-
-    def _begin(self) -> asyncio.Task[None] | None:
-        return self._learner.begin([row.example for row in self._taught.list()])
