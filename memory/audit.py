@@ -7,7 +7,7 @@ entry stay, so that the rest can be verified.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +16,7 @@ from memory.codec import decode, encode, safe
 from memory.engine import hash_chain
 from memory.engine.hash_chain import AUDIT
 from memory.sqlite import seals
+from memory.transcripts import OpenRows
 from spar.clock import Clock
 from spar.data.scrub import mask_json, scrubbed
 from spar.failpoints import crashpoint
@@ -23,7 +24,6 @@ from spar.records.audit import AuditDraft, AuditEntry, claim
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
-    from memory.engine.session import DatabaseSession
 
 R = TypeVar("R")
 #: Query of the present content of a row, and its bindings.
@@ -104,18 +104,14 @@ def trim(connection: Connection, days: float | None, now: float) -> int:
     return gone
 
 
-class AuditRows:
+class AuditRows(OpenRows):
     """Audit log of an open memory. Implements `spar.records.audit.AuditLog`."""
-
-    def __init__(self, file: Callable[[], DatabaseSession], clock: Callable[[], Clock],
-                 read: Callable[[Callable[[Connection], Any]], Awaitable[Any]]) -> None:  # fmt: skip
-        self._file, self._clock, self._read = file, clock, read
 
     async def write(self, draft: AuditDraft) -> None:
         """Write an entry of a request that changed no row; durable when this returns. Raises: SparError."""
         draft.is_written = True
-        at = self._clock().now().timestamp()
-        await self._file().commit(lambda connection: append(connection, draft, at))
+        at = self._opened.clock().now().timestamp()
+        await self._opened.file().commit(lambda connection: append(connection, draft, at))
 
     async def entries(
         self, limit: int = 50, *, before: int | None = None, since: datetime | None = None,
@@ -135,13 +131,11 @@ class AuditRows:
         where = f"WHERE {' AND '.join(wheres)}" if wheres else ""
         query = f"SELECT seq, at, actor, subject, action, body FROM audit {where} ORDER BY seq DESC LIMIT ?"
         bindings.append(max(0, min(limit, _MOST)))
-        entries: list[AuditEntry] = await self._read(lambda c: [_entry(row) for row in c.execute(query, bindings)])
-        return entries
+        return await self._read(lambda connection: [_entry(row) for row in connection.execute(query, bindings)])
 
     async def verify(self) -> str:
         """Return a description of the first damage of the log; "" if it is intact. Raises: TransientError."""
-        fault: str = await self._read(_fault)
-        return fault
+        return await self._read(_fault)
 
 
 def _fault(connection: Connection) -> str:

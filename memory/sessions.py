@@ -9,7 +9,7 @@ which that began; `is_set` says that people have changed the session's title or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -19,17 +19,13 @@ from msgspec import Struct
 from memory import counts, transcripts
 from memory.audit import Probe, audited
 from memory.codec import decode, encode, safe, sealed, seconds
-from memory.engine.session import SessionQueries
-from memory.transcripts import TranscriptRow
-from spar.clock import Clock, SystemClock
+from memory.transcripts import OpenRows, TranscriptRow
 from spar.failpoints import crashpoint
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.session import Origin, Reset, SessionRecord, SessionUse
-from spar.types import Fault
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
-    from memory.engine.session import DatabaseSession
 
 #: Most sessions of one page, and most rows deleted at once.
 MOST_PAGE: Final = 1_000
@@ -178,23 +174,8 @@ def _datetime(at: Any) -> datetime:
 _ABOUT_A_ROW = 500
 
 
-class SessionRows(SessionQueries):
-    """Sessions of an open memory.
-
-    Args: file: returns the open file; journal: returns the journal, None when the memory is read-only; report: called
-        for each row that cannot be read; clock: returns the clock of the memory.
-    """
-
-    def __init__(
-        self, file: Callable[[], DatabaseSession], journal: Callable[[], Any],
-        report: Callable[[Fault], None], clock: Callable[[], Clock] = SystemClock,
-    ) -> None:  # fmt: skip
-        super().__init__(lambda query: file().read(query), self._hand_over, report)
-        self._opened, self._journal, self._clock = file, journal, clock
-
-    def _hand_over(self) -> None:
-        if (journal := self._journal()) is not None:
-            journal.hand_over()
+class SessionRows(OpenRows):
+    """Sessions of an open memory."""
 
     async def get(self, agent: str, key: str) -> SessionRecord | None:
         """Return a session; None if it has no row. Raises: TransientError."""
@@ -214,14 +195,12 @@ class SessionRows(SessionQueries):
 
         Raises: SparError when the memory is closed or read-only.
         """
-        file = self._opened()
+        file = self._opened.file()
         file.demand_room()
         self.hand_over()
 
-        def write(connection: Connection) -> None:
-            put(connection, agent, record)
-
-        await file.commit(audited(write, "session", self._clock(), _row(agent, record.key)), _ABOUT_A_ROW)
+        write = partial(put, agent=agent, record=record)
+        await file.commit(audited(write, "session", self._opened.clock(), _row(agent, record.key)), _ABOUT_A_ROW)
 
     async def forget(self, agent: str, key: str) -> int:
         """Delete the transcript of a session, its cycles, the rows of its runs that have ended, and last its own row.
@@ -229,17 +208,8 @@ class SessionRows(SessionQueries):
         Return the number of deleted rows when that is durable. If it is interrupted, the next call continues it.
         Raises: SparError when the memory is closed or read-only.
         """
-        gone = step = await self._forgotten(agent, key)
-        while step:
-            gone += (step := await self._forgotten(agent, key))
-        return gone
-
-    async def _forgotten(self, agent: str, key: str) -> int:
-        def write(connection: Connection) -> int:
-            return forget(connection, agent, key)
-
-        self.hand_over()
-        return await self._opened().commit(audited(write, "session", self._clock(), _row(agent, key)))
+        write, row = partial(forget, agent=agent, key=key), _row(agent, key)
+        return await self._delete(lambda: audited(write, "session", self._opened.clock(), row))
 
 
 def _row(agent: str, key: str) -> Probe:

@@ -28,7 +28,7 @@ from memory.sqlite.database import IN_MEMORY, SYNCHRONOUS, Durability
 from memory.stores.cycles import CycleStore
 from memory.stores.experiences import ExperienceStore
 from memory.stores.state import StateStore
-from memory.transcripts import Transcripts
+from memory.transcripts import Opened, Transcripts
 from spar.errors import ConfigError, SparError, TransientError
 from spar.ports.services import Embedder
 from spar.protocols import Home, Host
@@ -125,12 +125,13 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         self._opening, self._openings = anyio.Lock(), 0
         self._opened_mono = 0.0
         self._opened_at = 0.0  # wall time at which the monotonic clock was 0, computed when the file was opened
+        opened = Opened(lambda: self._file, lambda: self._journal, lambda: self._clock, self._report)
         #: Transcripts of the sessions.
-        self.transcripts = Transcripts(lambda: self._file, lambda: self._journal, self._report)
+        self.transcripts = Transcripts(opened)
         #: Rows of the sessions, with their titles and defaults.
-        self.sessions = SessionRows(lambda: self._file, lambda: self._journal, self._report, lambda: self._clock)
+        self.sessions = SessionRows(opened)
         #: Audit log.
-        self.audit = audit.AuditRows(lambda: self._file, lambda: self._clock, lambda work: self._read(work))
+        self.audit = audit.AuditRows(opened)
         self._last: dict[str, Any] = {}
 
     def _locate(self, url: str, start: str | None) -> str:

@@ -21,6 +21,7 @@ from msgspec import Struct
 from memory.codec import decode, encode, encoded, safe, sealed, seconds
 from memory.engine.session import SessionQueries
 from memory.engine.transactions import Question
+from spar.clock import Clock
 from spar.data.bounded import BoundedDict
 from spar.data.scrub import mask_json
 from spar.errors import FencedError, PermanentError
@@ -312,28 +313,48 @@ _KNOWN_BYTES: Final = 16 << 20
 _MOST_WORDS: Final = 16
 
 
-class Transcripts(SessionQueries):
-    """Transcripts of an open memory.
+class Opened(NamedTuple):
+    """Access to what a memory has open now: functions that return its file, its journal (None when it is read-only) and
+    its clock, and one that is called for each row that cannot be read."""
 
-    Args: file: returns the open file; journal: returns the journal, None when the memory is read-only; report: called
-        for each row that cannot be read.
-    """
+    file: Callable[[], DatabaseSession]
+    journal: Callable[[], Any]
+    clock: Callable[[], Clock]
+    report: Callable[[Fault], None]
 
-    def __init__(
-        self,
-        file: Callable[[], DatabaseSession],
-        journal: Callable[[], Any],
-        report: Callable[[Fault], None],
-    ) -> None:
-        super().__init__(lambda query: file().read(query), self._hand_over, report)
-        self._opened, self._journal = file, journal
+
+class OpenRows(SessionQueries):
+    """Base of the rows of an open memory."""
+
+    def __init__(self, opened: Opened) -> None:
+        super().__init__(lambda query: opened.file().read(query), self._hand_over, opened.report)
+        self._opened = opened
+
+    def _hand_over(self) -> None:
+        if (journal := self._opened.journal()) is not None:
+            journal.hand_over()
+
+    async def _delete(self, batch: Callable[[], Callable[[Connection], int]]) -> int:
+        """Delete in batches until none is left. Return the number of deleted rows when that is durable.
+
+        Args: batch: returns the work that deletes one. Raises: SparError when the memory is closed or read-only.
+        """
+        gone, step = 0, 1
+        while step:
+            self.hand_over()
+            step = await self._opened.file().commit(batch())
+            gone += step
+        return gone
+
+
+class Transcripts(OpenRows):
+    """Transcripts of an open memory."""
+
+    def __init__(self, opened: Opened) -> None:
+        super().__init__(opened)
         #: Entries of the sessions that were read last, from which a later read continues, and the file they are from.
         self._known: BoundedDict[tuple[str, str], ReadTranscript] = BoundedDict(_MOST_SESSIONS)
         self._read_from: DatabaseSession | None = None
-
-    def _hand_over(self) -> None:
-        if (journal := self._journal()) is not None:
-            journal.hand_over()
 
     async def read(self, agent: str, session: str) -> list[Entry]:
         """Return the entries of a session for a planner, oldest first: the last compaction, then the entries that it
@@ -341,7 +362,7 @@ class Transcripts(SessionQueries):
 
         Raises: TransientError when the file cannot be read now.
         """
-        key, file = (agent, session), self._opened()
+        key, file = (agent, session), self._opened.file()
         if self._read_from is not file:
             self._read_from = file
             self._known.clear()
@@ -387,7 +408,7 @@ class Transcripts(SessionQueries):
         SparError when the memory is closed or read-only; ValueError for an entry of another run.
         """
         new = rows(agent, session, run_id, [_of(entry, run_id) for entry in entries])
-        file, journal = self._opened(), self._journal()
+        file, journal = self._opened.file(), self._opened.journal()
         _ = file.writer  # raises at once when read-only
         write_batch = journal.take_batch() if journal is not None else _nothing
 
@@ -404,14 +425,7 @@ class Transcripts(SessionQueries):
 
         Raises: SparError when the memory is closed or read-only.
         """
-        gone = step = await self._deleted(agent, session)
-        while step:
-            gone += (step := await self._deleted(agent, session))
-        return gone
-
-    async def _deleted(self, agent: str, session: str) -> int:
-        self.hand_over()
-        return await self._opened().commit(lambda connection: forget(connection, agent, session))
+        return await self._delete(lambda: partial(forget, agent=agent, session=session))
 
 
 def _of(entry: Entry, run_id: str) -> Entry:
