@@ -14,12 +14,14 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from memory import counts, pieces, sessions
 from memory.codec import safe
 from memory.engine import hash_chain
 from memory.engine.hash_chain import integer
 from memory.journal import orphans
+from spar.errors import ConfigError
 from spar.failpoints import crashpoint
 from spar.types import RETIRED_AFTER
 
@@ -40,7 +42,6 @@ _ABOUT_A_FACT = 600  # bytes, estimated
 #: Most rows that say which run wrote in which session. They are kept for as many days as transcript entries; for that
 #: time a superseded run is refused.
 _KEPT_WRITERS = 100_000
-_TIMES = {"cycle": "started_at", "experience": "at"}
 
 
 class Judged(Struct, frozen=True):
@@ -52,25 +53,27 @@ class Judged(Struct, frozen=True):
 
 
 class RetentionLimits(Struct, frozen=True):
-    """Limits of what is kept, in the order of a memory's options; None means no limit.
+    """Limits of what is kept, by the names of the options of a memory; None means no limit.
 
-    `bytes` limits the approximate size of all cycles and experiences, `file_bytes` the size of the whole file.
+    Raises: ConfigError for a limit that is not more than 0.
     """
 
-    days: float | None
-    cycles: int | None
-    experiences: int | None
-    bytes: int | None
-    fact_days: float | None = 7
-    facts: int | None = 1_000_000
-    transcript_days: float | None = 90
-    transcripts: int | None = 200_000
-    transcript_bytes: int | None = 100 << 20
-    file_bytes: int | None = None
-    audit_days: float | None = None
+    keep_days: float | None
+    keep_cycles: int | None
+    keep_experiences: int | None
+    keep_bytes: int | None
+    keep_fact_days: float | None = 7
+    keep_facts: int | None = 1_000_000
+    keep_transcript_days: float | None = 90
+    keep_transcripts: int | None = 200_000
+    keep_transcript_bytes: int | None = 100 << 20
+    max_bytes: int | None = None
+    keep_audit_days: float | None = None
 
-    def rows(self, kind: str) -> int | None:
-        return self.cycles if kind == "cycle" else self.experiences
+    def __post_init__(self) -> None:
+        for name, limit in asdict(self).items():
+            if limit is not None and not limit > 0:
+                raise ConfigError(f"{name} must be more than 0, or left out to keep all, found {limit!r}", path=(name,))
 
 
 def due(oldest: Sequence[tuple[float, int]], *, count: int, keep: int | None, over: int, horizon: float | None) -> int:
@@ -124,27 +127,27 @@ def least_useful(oldest: Sequence[Judged], *, count: int, keep: int | None, over
 
 def trim(connection: Connection, limits: RetentionLimits, now: float) -> int:
     """Delete one batch of due cycles and experiences. Return the number of deleted rows. Writes nothing otherwise."""
-    held = {kind: _held(connection, kind) for kind in _TIMES}
-    sizes = {kind: size for kind, (_, size) in held.items()}
-    sizes["cycle"] += pieces.held(connection)
-    over = shares(sizes, limits.bytes)
-    horizon = None if limits.days is None else now - limits.days * _DAY
-    deleted = _trim_experiences(connection, limits, held["experience"][0], over["experience"], horizon)
-    for kind, (count, _) in held.items():
-        if kind == "experience":
-            continue
-        at = _TIMES[kind]
-        rows = _oldest(connection, kind, at, at)
-        number = due(rows, count=count, keep=limits.rows(kind), over=over[kind], horizon=horizon)
-        if number:
-            if kind == "cycle":
-                counts.fold(connection, is_all=True)
-            crashpoint("retention.delete")
-            connection.execute(
-                f"DELETE FROM {kind} WHERE seq IN (SELECT seq FROM {kind} ORDER BY {at} LIMIT ?)", (number,)
-            )
-            deleted += connection.changes()
-    return deleted
+    cycles, size = _held(connection, "cycle")
+    experiences, size_of_experiences = _held(connection, "experience")
+    sizes = {"cycle": size + pieces.held(connection), "experience": size_of_experiences}
+    over = shares(sizes, limits.keep_bytes)
+    horizon = None if limits.keep_days is None else now - limits.keep_days * _DAY
+    deleted = _trim_experiences(connection, limits, experiences, over["experience"], horizon)
+    rows = _oldest(connection, "cycle", "started_at", "started_at")
+    number = due(rows, count=cycles, keep=limits.keep_cycles, over=over["cycle"], horizon=horizon)
+    return deleted + _drop_oldest(connection, "cycle", number)
+
+
+def _drop_oldest(connection: Connection, kind: str, number: int) -> int:
+    """Delete so many of the oldest cycles or transcript entries. Return the number of deleted rows."""
+    if not number:
+        return 0
+    if kind == "cycle":
+        counts.fold(connection, is_all=True)
+    crashpoint("retention.delete")
+    order = "started_at" if kind == "cycle" else "seq"
+    connection.execute(f"DELETE FROM {kind} WHERE seq IN (SELECT seq FROM {kind} ORDER BY {order} LIMIT ?)", (number,))
+    return connection.changes()
 
 
 def _trim_experiences(
@@ -152,8 +155,8 @@ def _trim_experiences(
 ) -> int:
     old = connection.execute("SELECT seq FROM experience WHERE at < ? ORDER BY at LIMIT ?", (horizon or -1e18, BATCH))
     gone = [int(str(seq)) for (seq,) in old]
-    if not gone and ((limits.experiences is not None and count > limits.experiences) or over > 0):
-        gone = least_useful(_oldest_experiences(connection), count=count, keep=limits.experiences, over=over)
+    if not gone and ((limits.keep_experiences is not None and count > limits.keep_experiences) or over > 0):
+        gone = least_useful(_oldest_experiences(connection), count=count, keep=limits.keep_experiences, over=over)
     return _drop_experiences(connection, gone)
 
 
@@ -188,7 +191,7 @@ def fit(connection: Connection, limits: RetentionLimits, now: float, live: Colle
     Deleted are the oldest rows of the largest of cycles, experiences, transcript entries and facts. Facts of open
     cycles and the newest rows of each kind stay.
     """
-    if limits.file_bytes is None or connection.bytes_used() <= limits.file_bytes:
+    if limits.max_bytes is None or connection.bytes_used() <= limits.max_bytes:
         return 0
     sizes = {kind: _held(connection, kind)[1] for kind in ("cycle", "experience", "transcript")}
     sizes["cycle"] += pieces.held(connection)
@@ -213,13 +216,7 @@ def _drop_some(
     if kind == "fact":
         fewer = RetentionLimits(None, None, None, None, None, max(NEWEST, facts - FACTS))
         return trim_facts(connection, fewer, now, live)
-    if kind == "cycle":
-        counts.fold(connection, is_all=True)
-    crashpoint("retention.delete")
-    order = "started_at" if kind == "cycle" else "seq"
-    connection.execute(f"DELETE FROM {kind} WHERE seq IN (SELECT seq FROM {kind} ORDER BY {order} LIMIT ?)", (most,))
-    gone = connection.changes()
-    return gone + (pieces.trim(connection) if kind == "cycle" else 0)
+    return _drop_oldest(connection, kind, most) + (pieces.trim(connection) if kind == "cycle" else 0)
 
 
 def trim_facts(connection: Connection, limits: RetentionLimits, now: float, live: Collection[str] | None = None) -> int:
@@ -230,8 +227,8 @@ def trim_facts(connection: Connection, limits: RetentionLimits, now: float, live
     `live` None means that all agents are live.
     """
     first, last = (integer(connection, f"SELECT {which}(seq) FROM fact") for which in ("min", "max"))
-    horizon = now - limits.fact_days * _DAY if limits.fact_days is not None else -1e18
-    surplus = last - limits.facts if limits.facts is not None else 0
+    horizon = now - limits.keep_fact_days * _DAY if limits.keep_fact_days is not None else -1e18
+    surplus = last - limits.keep_facts if limits.keep_facts is not None else 0
     if not first or not (surplus >= first or _oldest_at(connection, first) < horizon):
         return 0
     end = min(first + FACTS, last)
@@ -258,18 +255,13 @@ def trim_facts(connection: Connection, limits: RetentionLimits, now: float, live
 
 def trim_transcripts(connection: Connection, limits: RetentionLimits, now: float) -> int:
     """Delete one batch each of due transcript entries, writers and sessions. Return the number of deleted rows."""
-    days = limits.transcript_days
+    days = limits.keep_transcript_days
     horizon = None if days is None else now - days * _DAY
     count, size = _held(connection, "transcript")
-    over = 0 if limits.transcript_bytes is None else max(0, size - limits.transcript_bytes)
+    over = 0 if limits.keep_transcript_bytes is None else max(0, size - limits.keep_transcript_bytes)
     oldest = _oldest(connection, "transcript", "at", "seq")
-    number = due(oldest, count=count, keep=limits.transcripts, over=over, horizon=horizon)
-    gone = 0
-    if number:
-        crashpoint("retention.delete")
-        connection.execute("DELETE FROM transcript WHERE seq IN (SELECT seq FROM transcript ORDER BY seq LIMIT ?)",
-                           (number,))  # fmt: skip
-        gone += connection.changes()
+    number = due(oldest, count=count, keep=limits.keep_transcripts, over=over, horizon=horizon)
+    gone = _drop_oldest(connection, "transcript", number)
     connection.execute(
         "DELETE FROM writer WHERE seq IN (SELECT seq FROM writer "
         "WHERE at < ? OR seq <= (SELECT max(seq) FROM writer) - ? ORDER BY seq LIMIT ?)",

@@ -100,14 +100,10 @@ class Memory(ExperienceStore, CycleStore, StateStore):
             raise ConfigError(
                 f"durability cannot be {durability!r}; known: {', '.join(SYNCHRONOUS)}", path=("durability",)
             )
-        limits = self._limits = retention.RetentionLimits(
+        self._limits = retention.RetentionLimits(
             keep_days, keep_cycles, keep_experiences, keep_bytes, keep_fact_days, keep_facts, keep_transcript_days,
             keep_transcripts, keep_transcript_bytes, max_bytes, keep_audit_days,
         )  # fmt: skip
-        for field, limit in structs.asdict(limits).items():
-            if limit is not None and not limit > 0:
-                name = "max_bytes" if field == "file_bytes" else f"keep_{field}"
-                raise ConfigError(f"{name} must be more than 0, or left out to keep all, found {limit!r}", path=(name,))
         self.path = self._locate(url, home.state if home is not None else None)
         if read_only and self.path == IN_MEMORY:
             raise ConfigError("a memory that is new and in memory cannot be read-only", path=("read_only",))
@@ -288,7 +284,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
             "is_open": opened is not None,
             "durability": self.durability,
             "bytes": size,
-            "max_bytes": self._limits.file_bytes,
+            "max_bytes": self._limits.max_bytes,
             "wal_bytes": wal,
             "unreadable": self._unreadable,
         }
@@ -322,10 +318,10 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         if live and self._clock.monotonic() >= self._opened_mono + orphans.AFTER:
             self._bury(connection, live, now)
         gone += retention.trim_transcripts(connection, self._limits, now)
-        gone += audit.trim(connection, self._limits.audit_days, now)
+        gone += audit.trim(connection, self._limits.keep_audit_days, now)
         gone += retention.fit(connection, self._limits, now, live)
         gone += pieces.trim(connection) + statements.forget(connection, now) + statements.trim_spent(connection)
-        if gone or retention.tidy(connection, self._limits.file_bytes):
+        if gone or retention.tidy(connection, self._limits.max_bytes):
             return True
         if self.embedding is not None:
             self.embedding.wake()

@@ -75,7 +75,7 @@ def test_the_settings_of_the_page_are_settings() -> None:
     settings = from_mapping(tomllib.loads(block("toml"))).sessions
     assert (settings.idle, settings.reset_at, settings.timezone) == (43_200.0, "04:00", "local")
     assert "keep_fact_days`, 7)" in SECTION
-    assert Memory("sqlite://:memory:")._limits.fact_days == 7
+    assert Memory("sqlite://:memory:")._limits.keep_fact_days == 7
 
 
 async def test_the_commands_and_the_hook_of_the_page_do_what_it_says(clock: VirtualClock) -> None:

@@ -191,7 +191,7 @@ async def test_rows_of_sessions_without_a_transcript_go_with_time_unless_people_
         await memory.sessions.put("main", replace(named, title="Keep me"))
         await memory.transcripts.append("main", "talked", "talked", [said("hello")])
     connection = database.open_writer(str(path), "off")
-    now, limits = NOW.timestamp(), RetentionLimits(None, None, None, None, transcript_days=90)
+    now, limits = NOW.timestamp(), RetentionLimits(None, None, None, None, keep_transcript_days=90)
 
     def kept(days: float) -> list[str]:
         trim_transcripts(connection, limits, now + days * 86_400)

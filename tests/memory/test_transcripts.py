@@ -260,10 +260,15 @@ async def test_the_sessions_are_told_with_what_is_kept_of_them(memory: Memory) -
 @pytest.mark.parametrize(
     ("limits", "left"),
     [
-        (RetentionLimits(None, None, None, None, transcript_days=10.5), 11),
-        (RetentionLimits(None, None, None, None, transcripts=7), 7),
-        (RetentionLimits(None, None, None, None, transcript_bytes=1_000), 5),
-        (RetentionLimits(None, None, None, None, transcript_days=None, transcripts=None, transcript_bytes=None), 600),
+        (RetentionLimits(None, None, None, None, keep_transcript_days=10.5), 11),
+        (RetentionLimits(None, None, None, None, keep_transcripts=7), 7),
+        (RetentionLimits(None, None, None, None, keep_transcript_bytes=1_000), 5),
+        (
+            RetentionLimits(
+                None, None, None, None, keep_transcript_days=None, keep_transcripts=None, keep_transcript_bytes=None
+            ),
+            600,
+        ),
     ],
     ids=["age", "number", "size", "all"],
 )
