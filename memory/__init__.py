@@ -16,7 +16,7 @@
     own_rows     small rows by owner and key
     audit        the audit log: who changed what, a chain of entries
     events       the events of the journal, which are only ever added
-    inserts      inserts many rows with few statements
+    inserts      conditions of queries; inserts many rows with few statements
     codec        encodes any value as ASCII JSON, and back
 
     stores/       what may be asked of it, kind by kind

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from memory.codec import decode, encode, safe
 from memory.engine import hash_chain
 from memory.engine.hash_chain import AUDIT
+from memory.inserts import where
 from memory.sqlite import seals
 from memory.transcripts import OpenRows
 from spar.clock import Clock
@@ -118,20 +119,15 @@ class AuditRows(OpenRows):
         until: datetime | None = None, actor: str = "", action: str = "",
     ) -> list[AuditEntry]:  # fmt: skip
         """Return entries, the newest first, at most 1,000. Raises: TransientError."""
-        terms: list[tuple[str, Any]] = [
+        start = f"{safe(action)}."
+        condition, bindings = where((
             ("seq < ?", before), ("at >= ?", since and since.timestamp()), ("at < ?", until and until.timestamp()),
             ("actor = ?", safe(actor) or None),
-        ]  # fmt: skip
-        given = [(text, value) for text, value in terms if value is not None]
-        bindings = [value for _, value in given]
-        wheres = [text for text, _ in given]
-        if action:
-            wheres.append(f"(action = ? OR substr(action, 1, {len(safe(action)) + 1}) = ?)")
-            bindings += [safe(action), f"{safe(action)}."]
-        where = f"WHERE {' AND '.join(wheres)}" if wheres else ""
-        query = f"SELECT seq, at, actor, subject, action, body FROM audit {where} ORDER BY seq DESC LIMIT ?"
-        bindings.append(max(0, min(limit, _MOST)))
-        return await self._read(lambda connection: [_entry(row) for row in connection.execute(query, bindings)])
+            (f"substr(action || '.', 1, {len(start)}) = ?", start if action else None),
+        ))  # fmt: skip
+        query = f"SELECT seq, at, actor, subject, action, body FROM audit WHERE {condition} ORDER BY seq DESC LIMIT ?"
+        given = (*bindings, max(0, min(limit, _MOST)))
+        return await self._read(lambda connection: [_entry(row) for row in connection.execute(query, given)])
 
     async def verify(self) -> str:
         """Return a description of the first damage of the log; "" if it is intact. Raises: TransientError."""

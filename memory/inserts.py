@@ -1,8 +1,11 @@
-"""Insertion of many rows with few statements, since the event loop may take the interpreter after each statement."""
+"""Parts of statements: conditions, and the insertion of many rows with few statements.
+
+They are few because the event loop may take the interpreter after each statement.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -12,6 +15,13 @@ if TYPE_CHECKING:
 
 #: Numbers of rows that one statement inserts.
 _MANY, _SOME = 32, 4
+
+
+def where(terms: Iterable[tuple[str, Any]]) -> tuple[str, tuple[Any, ...]]:
+    """Return the condition that all terms with a value hold, and its bindings: their values. None is no value; without
+    any the condition is `true`."""
+    given = [(text, value) for text, value in terms if value is not None]
+    return " AND ".join(text for text, _ in given) or "true", tuple(value for _, value in given)
 
 
 def insert_all(connection: Connection, into: str, rows: Sequence[tuple[Any, ...]], then: str = "") -> None:

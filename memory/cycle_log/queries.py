@@ -9,6 +9,7 @@ from memory import events, pieces
 from memory.codec import decode, safe, seconds
 from memory.cycle_log.body import linked, parsed, whole
 from memory.cycle_log.rows import summary_of
+from memory.inserts import where
 from spar.data.scrub import masked
 from spar.records.runs import unknown_place
 from spar.types import OUTCOMES, CallResult, CycleRecord, Fault, replace
@@ -41,31 +42,26 @@ def summaries(
         that failed; since: only those that began at this time or later.
     Raises: LookupError for a `before` that is no cycle.
     """
-    conditions, bindings = ["true"], list[Any]()
-    if isinstance(before, datetime):
-        conditions.append("started_at < ?")
-        bindings.append(seconds(before))
-    elif before is not None:
-        if connection.execute("SELECT 1 FROM cycle WHERE id = ?", (safe(before),)).get is None:
-            raise unknown_place("cycle", before)
-        conditions.append("(started_at, id) < (SELECT started_at, id FROM cycle WHERE id = ?)")
-        bindings.append(safe(before))
-    if since is not None:
-        conditions.append("started_at >= ?")
-        bindings.append(seconds(since))
-    if is_failed:
-        conditions.append(f"({FAILED})")
-    for name, value in (("outcome", outcome), ("session", session)):
-        if value is not None:
-            conditions.append(f"{name} = ?")
-            bindings.append(safe(value))
+    condition, bindings = where((
+        ("started_at < ?", seconds(before)) if isinstance(before, datetime) else _beside(connection, "<", before),
+        ("started_at >= ?", since and seconds(since)),
+        ("outcome = ?", outcome and safe(outcome)), ("session = ?", session and safe(session)),
+    ))  # fmt: skip
     rows = connection.execute(
         "SELECT id, agent, session, started_at, duration, outcome, summary, "
         "CASE WHEN summary = '' THEN body ELSE '' END FROM cycle "
-        f"WHERE {' AND '.join(conditions)} ORDER BY started_at DESC, id DESC LIMIT ?",
+        f"WHERE {condition}{f' AND ({FAILED})' * is_failed} ORDER BY started_at DESC, id DESC LIMIT ?",
         (*bindings, limit),
     )
     return [_line(connection, *columns) for columns in rows]
+
+
+def _beside(connection: Connection, sign: str, cycle_id: str | None) -> tuple[str, str | None]:
+    """Return the term that a cycle comes before ("<") or after (">") another one. Raises: LookupError for none."""
+    id = None if cycle_id is None else safe(cycle_id)
+    if cycle_id is not None and connection.execute("SELECT 1 FROM cycle WHERE id = ?", (id,)).get is None:
+        raise unknown_place("cycle", cycle_id)
+    return f"(started_at, id) {sign} (SELECT started_at, id FROM cycle WHERE id = ?)", id
 
 
 def find(connection: Connection, cycle_id: str) -> CycleRecord | None:
@@ -98,19 +94,11 @@ def records(
 
     Raises: LookupError for an `after` or `before` that is no cycle.
     """
-    conditions, bindings = ["true"], list[Any]()
-    for name, sign in ((after, ">"), (before, "<")):
-        if name is not None:
-            if connection.execute("SELECT 1 FROM cycle WHERE id = ?", (safe(name),)).get is None:
-                raise unknown_place("cycle", name)
-            conditions.append(f"(started_at, id) {sign} (SELECT started_at, id FROM cycle WHERE id = ?)")
-            bindings.append(safe(name))
-    if since is not None:
-        conditions.append("started_at >= ?")
-        bindings.append(seconds(since))
+    places = _beside(connection, ">", after), _beside(connection, "<", before)
+    condition, bindings = where((*places, ("started_at >= ?", since and seconds(since))))
     order = "ASC" if before is None else "DESC"
     rows = connection.execute(
-        f"SELECT {_ROW} FROM cycle WHERE {' AND '.join(conditions)} ORDER BY started_at {order}, id {order} LIMIT ?",
+        f"SELECT {_ROW} FROM cycle WHERE {condition} ORDER BY started_at {order}, id {order} LIMIT ?",
         (*bindings, limit),
     )
     cycles = [_record_of(connection, *row) for row in list(rows)]

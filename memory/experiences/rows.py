@@ -7,6 +7,7 @@ from the body.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -15,10 +16,12 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from memory.codec import AlteredError, decode, encode, read, safe, sealed, seconds, unsealed
 from memory.engine.transactions import Question
 from memory.experiences import recall
+from memory.inserts import where
 from memory.sqlite import seals
 from spar.checks import PLAIN, problem_of
 from spar.data.scrub import masked
@@ -44,11 +47,6 @@ _RECALLED = "memory:"
 #: Mark that keeps experiences imported without trust from being merged with those of this agent.
 IMPORTED = "imported"
 
-_COLUMNS = (
-    "id", "at", "bytes", "session", "task", "success", "lesson", "body", "key", "trust", "run", "cycle", "first_at",
-    "count", "helped", "harmed", "score", "digest", "words",
-)  # fmt: skip
-_INSERT = f"INSERT INTO experience ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 _SOURCE = "INSERT INTO experience_source (id, experience, run, cycle, at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _OLD_SOURCES = (
     "DELETE FROM experience_source WHERE id IN "
@@ -65,11 +63,12 @@ SHOWN = "seq, id, body, at, first_at, count, helped, harmed, success, score"
 
 
 class ExperienceRow(Struct, frozen=True):
-    """Encoded experience, made when it is accepted, so that nothing can change it before it is written."""
+    """Encoded experience, made when it is accepted, so that nothing can change it before it is written: its columns by
+    their names, and the texts that are indexed."""
 
     id: str
     at: float
-    size: int
+    bytes: int
     session: str
     task: str
     success: int | None
@@ -84,13 +83,17 @@ class ExperienceRow(Struct, frozen=True):
     helped: int
     harmed: int
     score: float | None
-    digest: bytes | None
+    digest: builtins.bytes | None
     words: int
     texts: tuple[str, ...]
 
     @property
     def columns(self) -> tuple[Any, ...]:
-        return tuple([getattr(self, name) for name in self.__struct_fields__[:-1]])
+        return astuple(self)[:-1]
+
+
+_COLUMNS = ExperienceRow.__struct_fields__[:-1]
+_INSERT = f"INSERT INTO experience ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 
 class ExperienceFilter(Struct, frozen=True):
@@ -113,7 +116,7 @@ class ExperienceFilter(Struct, frozen=True):
 
     def sql(self) -> tuple[str, tuple[Any, ...]]:
         """Return the condition and its bindings; `true` when nothing is set."""
-        conditions = (
+        return where((
             ("experience.id = ?", None if self.id is None else safe(self.id)),
             ("experience.session = ?", None if self.session is None else safe(self.session)),
             ("experience.task = ?", None if self.task is None else safe(self.task)),
@@ -128,9 +131,7 @@ class ExperienceFilter(Struct, frozen=True):
             ("experience.trust = ?", self.trust),
             ("experience.first_at <= ?", None if self.as_of is None else seconds(self.as_of)),
             ("experience.lesson = ?", self.lesson),
-        )
-        chosen = [(text, value) for text, value in conditions if value is not None]
-        return " AND ".join(text for text, _ in chosen) or "true", tuple(value for _, value in chosen)
+        ))  # fmt: skip
 
 
 def row(experience: Experience, apart: str = "") -> ExperienceRow:
@@ -272,7 +273,7 @@ def _merge(connection: Connection, alike: Sequence[Any], item: ExperienceRow) ->
                                "score": max(scores, default=None)}  # fmt: skip
     if is_best:
         changes |= {"body": item.body, "last": None, "lesson": item.lesson, "task": item.task, "words": item.words,
-                    "bytes": item.size}  # fmt: skip
+                    "bytes": item.bytes}  # fmt: skip
     elif is_last:
         body = connection.execute("SELECT length(body) FROM experience WHERE seq = ?", (seq,)).get
         changes |= {"last": item.body, "bytes": rest + int(str(body)) + len(item.body)}

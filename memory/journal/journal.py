@@ -362,7 +362,7 @@ class Journal:
         if record is not None:
             handover.add(cycle_log.write, row, _ABOUT_A_CYCLE, origin)
             for experience in experience_rows:
-                handover.add(experiences.insert, experience, experience.size, learnt)
+                handover.add(experiences.insert, experience, experience.bytes, learnt)
         if credits or feedback:
             self._judge(*judgements, learnt)
         for entry in entries:

@@ -45,7 +45,7 @@ class ExperienceStore(OpenMemory):
         """
         row = experiences.row(experience)
         self._file.demand_room()
-        await self._file.put(lambda connection: experiences.insert(connection, (row,)), row.size)
+        await self._file.put(lambda connection: experiences.insert(connection, (row,)), row.bytes)
 
     async def recall(
         self,
@@ -194,4 +194,4 @@ class ExperienceStore(OpenMemory):
             return experiences.insert(connection, rows)
 
         work = audit.audited(insert, "experience", self._clock)
-        return await self._file.commit(work, sum(row.size for row in rows))
+        return await self._file.commit(work, sum(row.bytes for row in rows))
