@@ -88,24 +88,13 @@ def _make_sendable(of: Struct, name: str) -> None:
         force_setattr(of, name, encodable(value))
 
 
-class History(Struct, frozen=True):
-    """Content of `Request.texts` for models that get calls and results as messages: the texts `before` the calls, the
-    calls of each step in order, the texts `behind` them. `spoken` has for each step the text that the model wrote
-    beside its calls ("" for none)."""
-
-    before: tuple[str, ...]
-    steps: tuple[tuple[MadeCall, ...], ...]
-    behind: tuple[str, ...]
-    spoken: tuple[str, ...] = ()
-
-
 class Request(Struct, frozen=True, kw_only=True):
     """One self-contained request to a model. It is recorded as it was sent.
 
     `context` has wire messages; `schema` is the schema of the solution. The model reads `instructions`, `preface` (the
     texts before the conversation), `turns` and `texts` in this order, so that the parts that stay the same come first.
-    The last `own` turns are those of the run that it belongs to. `history` has the content of `texts` with the run's
-    calls as pairs of call and result, for models with messages for calls (None: no call was made). `answer` is the
+    The last `own` turns are those of the run that it belongs to. `history` has the content of `texts` as turns, with
+    the run's calls beside their results, for models with messages for calls (None: no call was made). `answer` is the
     schema of the output alone (None: any text or value). `max_tokens` limits the answer. `purpose` names the kind of
     request, for budgets and the record. `models` names the models in the order in which they are asked (empty: the
     preferred order). `thinking` is how much the answering model thinks (None: its setting). `room` is the number of
@@ -122,7 +111,7 @@ class Request(Struct, frozen=True, kw_only=True):
     turns: tuple[Turn, ...] = ()
     own: int = 0
     texts: tuple[str, ...] = ()
-    history: History | None = None
+    history: tuple[Turn, ...] | None = None
     answer: Mapping[str, Any] | None = None
     max_tokens: int | None = None
     purpose: str = ""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
-from planning.ports import MadeCall
+from planning.ports import MadeCall, Turn
 from planning.prompt.shorten import head_and_tail, shown, shown_json
 from planning.prompt.tool_specs import mapping
 from spar.data.blackboard import read_message
@@ -107,18 +107,13 @@ def spoken(steps: Iterable[ActionResult]) -> Wire | None:
 # -- messages of their own
 
 
-def words(steps: Iterable[ActionResult], limit: int) -> tuple[str, ...]:
-    """Return the text beside the calls of each step that `paired_calls` returns, with at most `limit` characters."""
-    steps_with_calls = [step for step in steps if _begun(step)]
-    return tuple(head_and_tail(step.action.said, limit) if step.action is not None else "" for step in steps_with_calls)
+def paired_turns(steps: Sequence[ActionResult], limit: int) -> list[Turn]:
+    """Return a turn for each step: the model's text, and its calls in the order of the plan, each with its result as
+    JSON.
 
-
-def paired_calls(steps: Sequence[ActionResult], limit: int) -> tuple[tuple[MadeCall, ...], ...]:
-    """Return the calls of each step in the order of the plan, each with its result as JSON.
-
-    Calls that were put off for a new message are left out, and steps without calls. A result has at most `limit`
-    characters. When a step leaves no room for all, the older half of them is shown short from then on: so the results
-    stay the same from request to request until the next such step.
+    Calls that were put off for a new message are left out, and steps without calls. A text and a result have at most
+    `limit` characters. When a step leaves no room for all, the older half of them is shown short from then on: so the
+    results stay the same from request to request until the next such step.
     """
     room = _ROOM * limit
     shown_steps: list[tuple[ActionResult, list[str]]] = []
@@ -133,10 +128,12 @@ def paired_calls(steps: Sequence[ActionResult], limit: int) -> tuple[tuple[MadeC
                 earlier, whole = shown_steps[first_whole]
                 shown_steps[first_whole] = earlier, _outcomes(earlier, _SHORTEST, 0)
                 first_whole, size = first_whole + 1, size - sum(map(len, whole))
-    return tuple(
-        tuple(_made_call(result, outcome, limit) for result, outcome in zip(_begun(step), outcomes, strict=True))
-        for step, outcomes in shown_steps
-    )
+    turns = []
+    for step, outcomes in shown_steps:
+        pairs = zip(_begun(step), outcomes, strict=True)
+        calls = tuple([_made_call(result.call.to_wire(), outcome, limit) for result, outcome in pairs])
+        turns.append(Turn("assistant", "" if step.action is None else head_and_tail(step.action.said, limit), calls))
+    return turns
 
 
 def _begun(step: ActionResult) -> list[CallResult]:
@@ -154,18 +151,25 @@ def _outcomes(step: ActionResult, limit: int, room: int) -> list[str]:
     return outcomes[::-1]
 
 
-def _made_call(result: CallResult, outcome: str, limit: int) -> MadeCall:
-    original = result.call.meta.get("_original")
-    wire = original if isinstance(original, Mapping) else result.call.to_wire()
-    given = {key: value for key, value in call_shown(wire).items() if key not in ("_tool", "_id")}
-    arguments = shown(plain(given), (), limit)
-    provided = wire.get(PROVIDER_ID, result.call.meta.get(PROVIDER_ID))
+def _proposed(wire: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a call as the model proposed it: people may have changed it before it ran."""
+    original = wire.get("_original")
+    return original if isinstance(original, Mapping) else wire
+
+
+def _made_call(wire: Mapping[str, Any], result: str, limit: int, images: tuple[Medium, ...] = ()) -> MadeCall:
+    """Return a call on the wire with its result."""
+    proposed = _proposed(wire)
+    given = {key: value for key, value in call_shown(proposed).items() if key not in ("_tool", "_id")}
+    arguments = shown(plain(given, UNBOUNDED), (), limit)
+    provided = wire.get(PROVIDER_ID, proposed.get(PROVIDER_ID))
     return MadeCall(
-        result.call.id,
+        str(wire.get("_id")),
         provided if isinstance(provided, str) else "",
-        str(wire.get("_tool", result.call.tool)),
+        str(proposed.get("_tool", wire.get("_tool"))),
         arguments if isinstance(arguments, dict) else {},
-        outcome,
+        result,
+        images,
     )
 
 
@@ -260,21 +264,10 @@ def _body(step: ActionResult) -> Wire:
 def made_call(record: Mapping[str, Any], live: Live | None, limit: int) -> MadeCall:
     """Return a call with its result, by its record in a transcript. Args: limit: characters of the result."""
     wire = mapping(record.get("call"))
-    original = wire.get("_original")
-    proposed: Mapping[str, Any] = original if isinstance(original, Mapping) else wire
-    given = {key: value for key, value in call_shown(proposed).items() if key not in ("_tool", "_id")}
-    arguments = shown(plain(given, UNBOUNDED), (), limit)
     result = live.of(record) if live is not None else None
     output = record.get("output") if result is None else result.output
-    provided = wire.get(PROVIDER_ID, proposed.get(PROVIDER_ID))
-    return MadeCall(
-        str(wire.get("_id")),
-        provided if isinstance(provided, str) else "",
-        str(proposed.get("_tool", wire.get("_tool"))),
-        arguments if isinstance(arguments, dict) else {},
-        _text_of(record, output, wire if proposed is not wire else None, limit),
-        () if result is None else _images(output),
-    )
+    text = _text_of(record, output, None if _proposed(wire) is wire else wire, limit)
+    return _made_call(wire, text, limit, () if result is None else _images(output))
 
 
 #: Sentences in the place of a result, by the reason why there is none.

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any, Final
 
-from planning.ports import History, Kind, Request, Turn
-from planning.prompt.call_results import PAIRED, call_shown, paired_calls, spoken, unpaired, words, written
+from planning.ports import Kind, Request, Turn
+from planning.prompt.call_results import PAIRED, call_shown, paired_turns, spoken, unpaired, written
 from planning.prompt.prompts import EXPERIENCE, SKIPPED, instructions_for
 from planning.prompt.render import LIMIT, blocks, divided, split
 from planning.prompt.schema import compose_schema
@@ -88,7 +88,7 @@ def compose(
                                 references=references)  # fmt: skip
         schema = _with_calls(schema, _unthought if plan_mode(messages) == "lazy" else _decided)
     texts: tuple[str, ...] = ()
-    history: History | None = None
+    history: tuple[Turn, ...] | None = None
     if own is None:
         read: list[Wire] = [*(plain({"type": "advisor", **advisor}, UNBOUNDED) for advisor in advisors), *messages]
         texts, history = texts_and_history(read, steps, limit)
@@ -144,10 +144,10 @@ class Composer:
 
 def texts_and_history(
     messages: Sequence[Wire], steps: Sequence[ActionResult], limit: int
-) -> tuple[tuple[str, ...], History | None]:
-    """Return the messages as texts, and the same as a history with the calls of these steps beside their results.
+) -> tuple[tuple[str, ...], tuple[Turn, ...] | None]:
+    """Return the messages as texts, and the same as turns with the calls of these steps beside their results.
 
-    The history is None where no call was made. The texts that both share are rendered once.
+    The turns are None where no call was made. The texts that both share are rendered once.
     """
     all_blocks = blocks(messages, limit)
     before, behind = split(all_blocks)
@@ -159,7 +159,8 @@ def texts_and_history(
         before, behind = divided(left, limit)
     else:
         before, behind = split(block for block in all_blocks if block.kind not in PAIRED)
-    return texts, History(tuple(before), paired_calls(steps, limit), tuple(behind), words(steps, limit))
+    said = [Turn("user", text) for text in before], [Turn("user", text) for text in behind]
+    return texts, (*said[0], *paired_turns(steps, limit), *said[1])
 
 
 def is_plain(messages: Iterable[Mapping[str, Any]]) -> bool:

@@ -9,18 +9,18 @@ messages of people are shortened last, and those of the run are never left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from planning.ports import FRAME, History, Request, Turn
+from planning.ports import FRAME, Request, Turn
 from planning.prompt.call_results import place_of
 from planning.prompt.prompts import summary_in
 from planning.prompt.render import LIMIT
-from planning.prompt.shorten import head_and_tail, shown, to_json
+from planning.prompt.shorten import head_and_tail, shown
 
 #: Bytes of a token before anything is known: English prose has 4 to 4.5, code and JSON less, most other scripts 3 to 6.
 BYTES_PER_TOKEN: Final = 4.0
@@ -73,29 +73,17 @@ class TokenEstimator(Struct, frozen=True):
 def size(request: Request) -> int:
     """Return the bytes that a model reads: instructions, schema, preface, turns, and texts or history (the longer)."""
     read = _bytes([request.instructions, *request.preface]) + sum([turn.size for turn in request.turns])
-    read += max(_bytes(request.texts), _bytes(_pieces(request.history)))
+    read += max(_bytes(request.texts), sum([turn.size for turn in request.history or ()]))
     return read + len(msgspec.json.encode(request.schema)) + len(msgspec.json.encode(request.answer))
 
 
-def _bytes(pieces: Iterable[str]) -> int:
-    pieces = list(pieces)
+def _bytes(pieces: Sequence[str]) -> int:
     return FRAME * len(pieces) + _length("".join(pieces))
 
 
 def _length(text: str) -> int:
     """Return the bytes of a text in UTF-8; a text of ASCII is not encoded, because that would copy it."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _pieces(history: History | None) -> Iterator[str]:
-    if history is None:
-        return
-    yield from history.before
-    for step in history.steps:
-        for call in step:
-            yield from (call.tool, to_json(call.arguments), call.result)
-    yield from history.spoken
-    yield from history.behind
 
 
 class Step(Struct, frozen=True):

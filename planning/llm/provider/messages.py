@@ -6,7 +6,6 @@ import re
 from base64 import b64decode
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from planning.llm.provider.native_tools import Calls, NativeFunction, function_names, native_functions
@@ -50,21 +49,15 @@ def messages_of(
     seen = _seen(request.turns) if sees else set()
     for text in request.preface:
         messages.say(text)
-    for turn in request.turns:
+    history = request.history if functions else None
+    texts = [Turn("user", text) for text in texts_of(request)] if history is None else history
+    for turn in (*request.turns, *texts):
         if turn.role == "user":
             messages.say(turn.text)
         elif turn.role == "context":
             messages.tell(turn)
         else:
             messages.answer(turn, seen)
-    history = request.history if functions else None
-    for text in texts_of(request) if history is None else history.before:
-        messages.say(text)
-    if history is not None:
-        for step, text in zip(history.steps, history.spoken or repeat(""), strict=False):
-            messages.answer(Turn("assistant", text, step), seen)
-        for text in history.behind:
-            messages.say(text)
     return messages.all(_images(request) if sees and not request.turns else [])
 
 
@@ -77,8 +70,8 @@ class _Messages:
     ) -> None:
         self._request, self._functions, self._provider = request, functions, provider
         self._has_system_turns = has_system_turns
-        steps = [turn.calls for turn in request.turns] + list(request.history.steps if request.history else ())
-        self._names = function_names(dict.fromkeys(call.tool for step in steps for call in step), functions or ())
+        turns = (*request.turns, *(request.history or ()))
+        self._names = function_names(dict.fromkeys(call.tool for turn in turns for call in turn.calls), functions or ())
         self._messages: list[ModelMessage] = []
         self._parts: list[Any] = []
         self._texts: list[str] = []

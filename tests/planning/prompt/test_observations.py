@@ -13,8 +13,8 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from planning import Requests, compose
 from planning.llm.planner import ModelPlanner
 from planning.llm.provider import ProviderModel
-from planning.ports import Request
-from planning.prompt.call_results import paired_calls
+from planning.ports import MadeCall, Request
+from planning.prompt.call_results import paired_turns
 from spar import Agent, Call, CallResult, tool
 from spar.testing import ScriptedModel
 from spar.types import SERVICE_KEYS, Action, ActionResult
@@ -174,7 +174,7 @@ async def test_each_call_of_a_step_is_told_with_what_came_of_it_also_those_that_
     for status, result in cases.items():
         request = compose([], tools=[], steps=[ActionResult(Action(), "ok", (result,))])
         assert request.history is not None
-        ((told,),) = request.history.steps
+        ((told,),) = [turn.calls for turn in request.history if turn.calls]
         assert json.loads(told.result) == {"call": "c", "status": status, "reason": result.reason}
 
 
@@ -185,13 +185,17 @@ def test_results_stay_as_they_were_shown_until_there_is_no_room_for_them(sizes: 
         ActionResult(Action(), results=tuple(CallResult(Call("price"), "ok", output="x" * size) for size in of_step))
         for of_step in sizes
     ]
-    changes, former, written = 0, paired_calls((), limit), 0
+
+    def paired_calls(some: list[ActionResult]) -> list[tuple[MadeCall, ...]]:
+        return [turn.calls for turn in paired_turns(some, limit)]
+
+    changes, former, written = 0, paired_calls([]), 0
     for number in range(1, len(steps) + 1):
-        shown = paired_calls(steps[:number], limit)
+        shown = paired_calls(steps[:number])
         size = sum(len(call.result) for step in shown for call in step)
         assert size <= 4 * limit + 200 * sum(map(len, sizes[:number]))
         assert [call.result for call in shown[-1]] == [
-            call.result for call in paired_calls(steps[number - 1 : number], limit)[0]
+            call.result for call in paired_calls(steps[number - 1 : number])[0]
         ]
         changes += shown[:-1] != former
         former, written = shown, written + sum(len(call.result) for call in shown[-1])

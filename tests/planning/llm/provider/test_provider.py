@@ -18,7 +18,7 @@ from planning.llm.planner import ModelPlanner
 from planning.llm.provider import ProviderModel
 from planning.llm.provider.messages import messages_of
 from planning.llm.provider.native_tools import native_functions
-from planning.ports import History, MadeCall, Piece, Request, TextDelta, ThoughtDelta, Turn, Usage
+from planning.ports import MadeCall, Piece, Request, TextDelta, ThoughtDelta, Turn, Usage
 from planning.resilience.provider_errors import ProviderError
 from spar.clock import Clock
 from spar.errors import ConfigError
@@ -138,7 +138,7 @@ async def test_text_beside_calls_of_an_earlier_step_is_sent_before_them() -> Non
         yield "done"
 
     made = MadeCall("1", "", "look.at", {"at": "door"}, '{"output":"shut"}')
-    history = History(("look at it",), ((made,), (made,)), (), ("I look first.", ""))
+    history = (Turn("user", "look at it"), Turn("assistant", "I look first.", (made,)), Turn("assistant", "", (made,)))
     await said(model(play), Request(schema=ASK.schema, history=history, texts=("…",)))
 
     answers = [[type(part).__name__ for part in each.parts] for each in seen if isinstance(each, ModelResponse)]
