@@ -19,7 +19,7 @@ from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain
 from spar.errors import PermanentError
 from spar.events import ErrorOccurred
-from spar.hooks import HookContext, RequestDraft
+from spar.hooks import Accept, HookContext, Outcome, RequestDraft
 from spar.protocols import Context, Host
 from spar.types import Fault
 
@@ -74,20 +74,35 @@ class _Acceptance:
         return accepted
 
 
+async def ask_hooks(
+    host: Host | None, context: Context, point: str, value: Any, reason: str = "", accept: Accept | None = None
+) -> Outcome:
+    """Return the outcome of the hooks at a point, and publish their errors. Args: as for `spar.hooks.Hooks.run`."""
+    if host is None or host.hooks is None or point not in host.hooks.used:
+        return Outcome(value)
+    run_id = context.run.id if context.run is not None else None
+    asked = HookContext(point, context.agent, value, context.session, run_id, context.cycle_id, reason)
+    outcome: Outcome = await host.hooks.run(asked, accept)
+    for fault in outcome.faults:
+        publish_fault(host, context, fault, point)
+    return outcome
+
+
+def publish_fault(host: Host | None, context: Context, fault: Fault, policy: str = "continue") -> None:
+    """Publish a fault of a part (the memory, a tool, a hook) without which the request is made."""
+    if host is not None:
+        host.events.publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy=policy))
+
+
 async def apply_hooks(host: Host | None, context: Context, draft: RequestDraft, *, reason: str = "") -> Shaped:
     """Return the draft after all hooks. Args: reason: "preview" when no request is sent.
 
     Raises: PermanentError when a hook denies the request.
     """
-    if host is None or host.hooks is None or POINT not in host.hooks.used:
-        return Shaped(draft)
     accept = _Acceptance()
-    run_id = context.run.id if context.run is not None else None
-    hook_context = HookContext(POINT, context.agent, draft, context.session, run_id, context.cycle_id, reason)
-    outcome = await host.hooks.run(hook_context, accept)
-    faults = [*outcome.faults, *[Fault("contract", why, hook, "plan", False) for hook, why in accept.refused]]
-    for fault in faults:
-        host.events.publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy=POINT))
+    outcome = await ask_hooks(host, context, POINT, draft, reason, accept)
+    for hook, why in accept.refused:
+        publish_fault(host, context, Fault("contract", why, hook, "plan", False), POINT)
     if outcome.denied:
         raise PermanentError(f"a hook is against the request: {outcome.reason or 'it did not say why'}")
     return Shaped(outcome.value, tuple(accept.changes))

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from planning.bootstrap.before_request import ask_hooks, publish_fault
 from planning.bootstrap.files import PromptFiles, cut_to_bounds
 from planning.bootstrap.sections import ListedSkill, Prompt, lay_out
 from planning.bootstrap.skill_tool import SkillTool
 from planning.bootstrap.skills import Skill
 from planning.bootstrap.snapshots import Snapshots
 from spar.data.bounded import BoundedDict
-from spar.events import ErrorOccurred
-from spar.hooks import HookContext, PromptFile
+from spar.hooks import PromptFile
 from spar.protocols import Context, Host
 from spar.types import Fault
 
@@ -126,7 +126,7 @@ class SessionPrompts:
             try:
                 return await self._host.conversation(context.session)
             except Exception as error:
-                self._publish_fault(error, "sessions", context)
+                publish_fault(self._host, context, Fault.of(error, part="sessions", phase="plan"))
         return f"{context.session}#1"
 
     async def _apply_hooks(self, files: _Files, context: Context, conversation: str, *, keep: bool) -> _Files:
@@ -134,10 +134,6 @@ class SessionPrompts:
         known = self._rewritten.get(conversation)
         if known is not None and known[0] == files:
             return known[1]
-        assert self._host is not None
-        run_id = context.run.id if context.run is not None else None
-        reason = "" if keep else "preview"
-        hook_context = HookContext(POINT, context.agent, files, context.session, run_id, context.cycle_id, reason)
         changes: list[dict[str, Any]] = []
 
         def accept(hook: str, before: _Files, after: _Files) -> _Files:
@@ -145,11 +141,9 @@ class SessionPrompts:
             changes.append({"point": POINT, "hook": hook, "files": [file.name for file in after]})
             return after
 
-        outcome = await self._host.hooks.run(hook_context, accept)
-        if changes and keep:
+        outcome = await ask_hooks(self._host, context, POINT, files, "" if keep else "preview", accept)
+        if changes and keep and self._host is not None:
             self._host.note(context.cycle_id, lambda: {"kind": "hooks", "hooks": changes})
-        for fault in outcome.faults:
-            self._publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy=POINT))
         rewritten = () if outcome.denied else cut_to_bounds(tuple(outcome.value))
         if keep:
             self._rewritten[conversation] = (files, rewritten)
@@ -164,7 +158,7 @@ class SessionPrompts:
         try:
             return await self.snapshots.of(context.session, conversation, cycle_id=context.cycle_id, keep=keep)
         except Exception as error:
-            self._publish_fault(error, "skills", context)
+            publish_fault(self._host, context, Fault.of(error, part="skills", phase="plan"))
             return tuple(self.snapshots.skills.usable.values())
 
     async def _skills_of_call(self, cycle_id: str, run_id: str | None) -> tuple[Skill, ...]:
@@ -200,11 +194,3 @@ class SessionPrompts:
             if self._reported.get(subject) != reason:
                 host.tell_problem(subject, reason)
         self._reported = problems
-
-    def _publish_fault(self, error: Exception, part: str, context: Context) -> None:
-        fault = Fault.of(error, part=part, phase="plan")
-        self._publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy="continue"))
-
-    def _publish(self, event: Any) -> None:
-        if self._host is not None:
-            self._host.events.publish(event)

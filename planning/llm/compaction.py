@@ -24,14 +24,14 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from planning.bootstrap.before_request import ask_hooks
 from planning.ports import Request
 from planning.prompt.history import texts
 from planning.prompt.shorten import head_and_tail, to_json
 from planning.prompt.token_budget import TokenEstimator, head_of
 from spar.data.bounded import BoundedDict
 from spar.errors import FencedError, TransientError
-from spar.events import CompactionCompleted, CompactionStarted, ErrorOccurred
-from spar.hooks import HookContext, Outcome
+from spar.events import CompactionCompleted, CompactionStarted
 from spar.protocols import Context, Host
 from spar.records.transcript import MOST_KEPT, CompactionPlan, CompactionReason, Entry
 from spar.types import Fault, utcnow
@@ -192,7 +192,7 @@ class Compaction:
         assert host.transcripts is not None
         plan = CompactionPlan(context.session, reason, old_part.entries, tuple(identifiers(old_part.entries)),
                               kept_before(old_part.entries))  # fmt: skip
-        asked = await _consult(host, context, "before_compaction", plan, reason)
+        asked = await ask_hooks(host, context, "before_compaction", plan, reason)
         if asked.denied:
             _keep(host, context, reason, {"denied": asked.reason})
             return f"a hook refused it: {asked.reason}" if asked.reason else "a hook refused it"
@@ -203,7 +203,7 @@ class Compaction:
         if is_changed:
             _keep(host, context, reason, {"kept": entry.body["kept"], "summary_by": entry.body["by"]})
         await host.transcripts.compact(context.session, entry.run_id, entry)
-        note = (await _consult(host, context, "after_compaction", entry, reason)).value.body.get("note", "")
+        note = (await ask_hooks(host, context, "after_compaction", entry, reason)).value.body.get("note", "")
         if note:  # stored entries never change: a second entry with the note replaces the first
             _keep(host, context, reason, {"note": note})
             await host.transcripts.compact(context.session, entry.run_id, entry.noted(note))
@@ -281,18 +281,6 @@ _SCHEMA: Final[dict[str, Any]] = {
     "required": ["output"],
     "additionalProperties": False,
 }
-
-
-async def _consult(host: Host, context: Context, point: str, value: Any, reason: CompactionReason) -> Outcome:
-    """Return the outcome of the hooks at a point; errors in the hooks are published."""
-    if host.hooks is None or point not in host.hooks.used:
-        return Outcome(value)
-    run_id = context.run.id if context.run is not None else None
-    asked = HookContext(point, context.agent, value, context.session, run_id, context.cycle_id, reason)
-    outcome: Outcome = await host.hooks.run(asked)
-    for fault in outcome.faults:
-        host.events.publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy=point))
-    return outcome
 
 
 def _keep(host: Host, context: Context, reason: CompactionReason, did: dict[str, Any]) -> None:

@@ -102,11 +102,11 @@ class Delegates:
     """Functions that carry out calls by asking a model; `activities` is for `Executor(…, activities=…)`.
 
     All of them raise PermanentError for a call that cannot become a request or gets no answer, and what the model
-    raises.
+    raises. Args: frame: returns the state of the run that makes the call.
     """
 
-    def __init__(self, ask: Ask, definitions: Definitions | None = None) -> None:
-        self._ask, self._definitions = ask, definitions if definitions is not None else {}
+    def __init__(self, ask: Ask, definitions: Definitions | None, frame: Callable[[], Frame | None]) -> None:
+        self._ask, self._definitions, self._frame = ask, definitions if definitions is not None else {}, frame
         self.activities: dict[str, Callable[..., Awaitable[Any]]] = {
             "_delegate": self.delegate,
             "_latent": self.write,
@@ -133,7 +133,7 @@ class Delegates:
 
     async def consult(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
         """Return the answer of one of the current run's advisors."""
-        frame = FRAME.get()
+        frame = self._frame()
         advisors = frame.advisors if frame is not None else {}
         name = call.params.get("advisor")
         if frame is None or name not in advisors:

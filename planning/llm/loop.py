@@ -68,7 +68,7 @@ class Requests:
         self._tools, given = [CONSULTATION, *tools], dict(activities or {})
         if executor is not None and (len(self._tools) > 1 or given):
             raise ConfigError("tools and activities belong to the executor that was given: leave them out here")
-        self._activities = {**Delegates(self._ask, definitions).activities, **given}
+        self._activities = {**Delegates(self._ask, definitions, FRAME.get).activities, **given}
         self.executor = executor if executor is not None else self._make()
         self._is_own = executor is None
         #: An executor without tools, for requests that write one result and may call nothing.

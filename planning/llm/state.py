@@ -16,7 +16,7 @@ import msgspec
 from planning.bootstrap.sections import lay_out
 from planning.bootstrap.session_prompts import SessionPrompts
 from planning.llm.compaction import Compaction
-from planning.llm.delegates import FRAME, Allowance, Definitions, Delegates, Frame
+from planning.llm.delegates import Allowance, Definitions, Delegates, Frame
 from planning.llm.record import RecordedModel, RequestRecord
 from planning.llm.response import AnswerFaults, ModelResponse
 from planning.output_check import OutputCheck
@@ -102,7 +102,7 @@ class PlannerState:
         self.models = ModelChoice(model, room, lambda request: self.record.estimator.of(request))
         self.threshold = threshold
         self.compaction = compaction or Compaction(self.ask)
-        self._delegates = Delegates(self._thought, definitions)
+        self._delegates = Delegates(self._thought, definitions, self._frame)
         self.activities = {**self._delegates.activities, CONSULT: self._consulted}
         #: By the id of a run (or of a cycle without a run), the messages of its last request, which advisors may read.
         self._frames: BoundedDict[str, Frame] = BoundedDict(_MOST_RUNS)
@@ -192,15 +192,13 @@ class PlannerState:
 
     async def _consulted(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
         """Carry out a call that asks an advisor, and store the advice in the record of the cycle."""
-        cycle_id, run_id = CALLED_FOR.get()
-        frame = self._frames.get(run_id or cycle_id)
-        token = FRAME.set(frame)
-        try:
-            advice = await self._delegates.consult(call, tool, context)
-        finally:
-            FRAME.reset(token)
-        self.record.keep(cycle_id, "advice", [{"id": call.params.get("advisor"), "advice": advice}])
+        advice = await self._delegates.consult(call, tool, context)
+        self.record.keep(CALLED_FOR.get()[0], "advice", [{"id": call.params.get("advisor"), "advice": advice}])
         return advice
+
+    def _frame(self) -> Frame | None:
+        cycle_id, run_id = CALLED_FOR.get()
+        return self._frames.get(run_id or cycle_id)
 
     def judged(
         self, output: Any, schema: Mapping[str, Any] | None, context: Sequence[Mapping[str, Any]]

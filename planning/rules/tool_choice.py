@@ -63,7 +63,7 @@ def is_below(ability: Ability | None, least: float) -> bool:
 
 def choose(tools: Sequence[str], task: str, abilities: Mapping[str, Ability], least: float | None = None) -> str | None:
     """Return the tool for this kind of task; None when the ability of all tools is known to be less than `least`."""
-    known = {tool: known_of(tool, task, abilities) for tool in tools} if abilities else dict.fromkeys(tools)
+    known = _known(tools, task, abilities)
     names = looked_up(task)
     own = names[: names.index(kind_of_task(whoever(task))) + 1]  # failures with other intents must not rule a tool out
     able = [
@@ -72,6 +72,11 @@ def choose(tools: Sequence[str], task: str, abilities: Mapping[str, Ability], le
         if least is None or of is None or of.task not in own or not is_below(of, least)
     ]
     return max(able, key=lambda tool: optimistic(known[tool]), default=None)
+
+
+def _known(tools: Sequence[str], task: str, abilities: Mapping[str, Ability]) -> Mapping[str, Ability | None]:
+    """Return the ability of each tool at this kind of task, None for none."""
+    return {tool: known_of(tool, task, abilities) for tool in tools} if abilities else dict.fromkeys(tools)
 
 
 class Decision(Struct, frozen=True):
@@ -188,26 +193,24 @@ def _best(
     proposed: str,
 ) -> str:
     """Return the best of the tools that may be taken; `proposed` is one that the remedy of a failure names."""
-    trials = [known_of(tool, question.task, abilities) for tool in question.tools] if abilities else []
+    known = _known(question.tools, question.task, abilities)
+    trials = [ability.trials for ability in known.values() if ability is not None]
     same = sum(tool_evidence.same for tool_evidence in evidence.values())
-    is_known_better = same > 0 and same >= _SAME_SHARE * sum(known.trials for known in trials if known is not None)
-    by_cases = bool(evidence) and not (is_known_better and any(trials))
+    by_cases = bool(evidence) and not (trials and same > 0 and same >= _SAME_SHARE * sum(trials))
+    estimates = {tool: 0.5 if ability is None else ability.estimate for tool, ability in known.items()}
 
     def index(tool: str) -> float:
-        known = known_of(tool, question.task, abilities) if abilities else None
         if not by_cases:
-            return optimistic(known)
+            return optimistic(known[tool])
         tool_evidence = evidence.get(tool, NO_EVIDENCE)
         bonus = 1.0 if tool == proposed and not tool_evidence.failed else 0.0
-        return tool_evidence.plausible + _BESIDE_CASES * optimistic(known) + bonus
+        return tool_evidence.plausible + _BESIDE_CASES * optimistic(known[tool]) + bonus
 
     def mean(tool: str) -> float:
-        known = known_of(tool, question.task, abilities) if abilities else None
-        return evidence.get(tool, NO_EVIDENCE).mean if by_cases else known.estimate if known is not None else 0.5
+        return evidence.get(tool, NO_EVIDENCE).mean if by_cases else estimates[tool]
 
     def is_proven(tool: str) -> bool:
-        known = known_of(tool, question.task, abilities) if abilities else None
-        return bool(evidence.get(tool, NO_EVIDENCE).worked or (known is not None and known.estimate > 0.5))
+        return bool(evidence.get(tool, NO_EVIDENCE).worked) or estimates[tool] > 0.5
 
     eligible = [tool for tool in tools if tool == question.first or question.may_try(tool) or is_proven(tool)]
     best = max(eligible, key=index, default="")

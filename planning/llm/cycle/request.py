@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from planning.bootstrap.before_request import apply_hooks
+from planning.bootstrap.before_request import apply_hooks, publish_fault
 from planning.bootstrap.outline import outline_of
 from planning.bootstrap.sections import with_instructions
 from planning.llm.cycle.composition import Composed, Gathered, composed
@@ -25,7 +25,6 @@ from planning.prompt.observations import (
 from planning.prompt.schema import compose_schema
 from planning.prompt.token_budget import fit
 from spar.errors import PermanentError
-from spar.events import ErrorOccurred
 from spar.hooks import RequestDraft
 from spar.protocols import Context
 from spar.types import Experience, Fault, Perception
@@ -223,11 +222,7 @@ class CycleRequest:
         return True
 
     def _report(self, error: Exception, part: str) -> None:
-        """Publish an error in a part (the memory, a tool). The request is made without that part."""
-        fault = Fault.of(error, part=part, phase="plan")
-        self.publish(
-            ErrorOccurred(cycle_id=self.gathered.context.cycle_id, phase="plan", error=fault, policy="continue")
-        )
+        publish_fault(self._host, self.gathered.context, Fault.of(error, part=part, phase="plan"))
 
     def publish(self, event: Any) -> None:
         if self._host is not None:
