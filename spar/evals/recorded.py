@@ -23,7 +23,7 @@ from spar.ports.any_part import has, offers
 from spar.ports.store import DurableStore, InspectsExperiences, OptionalStore
 from spar.records.approvals import Approval
 from spar.records.runs import RunRow, known_status
-from spar.records.transcript import Entry
+from spar.records.transcript import Entry, still_read
 from spar.types import Call, CycleRecord
 
 #: Rows of a list of runs that are read at once, cycles of a run that are looked at, entries of a conversation.
@@ -241,14 +241,11 @@ def _decided(calls: Iterable[_PastCall]) -> list[_PastCall]:
 
 def _history(entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
     """Yield the turns of a conversation that the model still read: since its reset, after its last summary."""
-    begun = max((entry.seq for entry in entries if entry.kind == "reset"), default=0)
-    summary = next((entry for entry in reversed(entries) if entry.kind == "compaction" and entry.seq > begun), None)
-    if summary is not None:
-        begun = max(begun, int(summary.body.get("first_kept") or summary.seq) - 1)
-        yield {"user": "Sum up what we said before.", "agent": str(summary.body.get("summary") or "(empty)")}
     by_run = dict[str, list[Entry]]()
-    for entry in entries:
-        if entry.seq > begun and entry.kind != "compaction":
+    for entry in still_read(entries):
+        if entry.kind == "compaction":
+            yield {"user": "Sum up what we said before.", "agent": str(entry.body.get("summary") or "(empty)")}
+        else:
             by_run.setdefault(entry.run_id, []).append(entry)
     for own in by_run.values():
         if not (texts := _texts(own)):

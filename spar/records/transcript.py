@@ -95,6 +95,17 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def still_read(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return the entries that a planner still reads, of all entries of a session: those since the last reset, or the
+    last summary since then and what it kept."""
+    begun = max((number for number, entry in enumerate(entries, 1) if entry.kind == "reset"), default=0)
+    summary = next((entry for entry in reversed(entries[begun:]) if entry.kind == "compaction"), None)
+    if summary is None:
+        return entries[begun:]
+    first = int(summary.body.get("first_kept") or summary.seq)
+    return [summary, *(entry for entry in entries[begun:] if entry.kind != "compaction" and entry.seq >= first)]
+
+
 class FoundEntry(Struct, frozen=True):
     """Entry that a search found, and its session."""
 

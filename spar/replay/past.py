@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from spar.clock import SystemClock, Timer
 from spar.decoding import convert
 from spar.errors import SparError
-from spar.ids import new_id
 from spar.ports.any_part import has, offers
 from spar.ports.small_rows import rows_of
 from spar.ports.store import DurableStore, InspectsExperiences
 from spar.records.abilities import AgedAbilities, KnownAbilities
-from spar.records.transcript import Entry
+from spar.records.transcript import Entry, still_read
 from spar.types import Ability, Experience
 
 #: Factor by which more experiences are read than are asked for, because newer ones are left out.
@@ -31,12 +29,8 @@ class NoTimer:
         return None
 
 
-class PastClock:
+class PastClock(SystemClock):
     """Clock that stands at a recorded time, `at`. Its timers never go off; `sleep` is real."""
-
-    is_virtual = False
-    new_id = staticmethod(new_id)
-    working: Callable[[], AbstractContextManager[object]] = staticmethod(nullcontext)
 
     def __init__(self) -> None:
         self.at = datetime.fromtimestamp(0, UTC)
@@ -46,9 +40,6 @@ class PastClock:
 
     def monotonic(self) -> float:
         return self.at.timestamp()
-
-    async def sleep(self, seconds: float) -> None:
-        await SystemClock().sleep(seconds)
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
         return NoTimer()
@@ -126,13 +117,4 @@ class PastStore:
 
 def conversation_before(entries: Sequence[Entry], at: datetime) -> Sequence[Entry]:
     """Return the entries from before a time that a planner read then: from the last summary or reset on."""
-    former = [entry for entry in entries if entry.at < at]
-    for index in range(len(former) - 1, -1, -1):
-        if former[index].kind == "reset":
-            former = former[index + 1 :]
-            break
-    summaries = [entry for entry in former if entry.kind == "compaction"]
-    if not summaries:
-        return former
-    first = int(summaries[-1].body.get("first_kept", 0))
-    return [summaries[-1], *(entry for entry in former if entry.kind != "compaction" and entry.seq >= first)]
+    return still_read([entry for entry in entries if entry.at < at])
