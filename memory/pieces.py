@@ -165,7 +165,7 @@ def _note(connection: Connection, note: Any, missed: Callable[[str], object]) ->
         if FORM in note:
             values, form = iter(note["values"]), _read(connection, str(note[FORM]), gone.append)
             note = form if gone else {key: next(values) if item is None else item for key, item in form}
-    plain = _value(connection, note, gone.append)
+    plain = with_texts(connection, note, gone.append)
     if whole and not gone and _digest(_json(plain)) != whole:
         gone.append(str(whole))
     for digest in gone:
@@ -175,14 +175,10 @@ def _note(connection: Connection, note: Any, missed: Callable[[str], object]) ->
 
 def with_texts(connection: Connection, value: Any, missed: Callable[[str], object]) -> Any:
     """Return what `Pieces.without_texts` was given; call `missed` as `with_pieces` does."""
-    return _value(connection, value, missed)
-
-
-def _value(connection: Connection, value: Any, missed: Callable[[str], object]) -> Any:
     if isinstance(value, dict):
         if _is_piece(value):
             return _read(connection, str(value[VALUE]), missed)
-        return {key: _value(connection, item, missed) for key, item in value.items()}
+        return {key: with_texts(connection, item, missed) for key, item in value.items()}
     return list(_items(connection, value, missed)) if isinstance(value, list) else value
 
 
@@ -211,7 +207,7 @@ def _items(connection: Connection, items: list[Any], missed: Callable[[str], obj
             run = _read(connection, str(item[ITEMS]), missed)
             yield from _items(connection, run, missed) if isinstance(run, list) else [run]
         else:
-            yield _value(connection, item, missed)
+            yield with_texts(connection, item, missed)
 
 
 def _chained(connection: Connection, digest: str, missed: Callable[[str], object]) -> list[Any]:

@@ -76,13 +76,9 @@ def take(connection: Connection, feedbacks: Sequence[Feedback]) -> int:
 
 def _judge(connection: Connection, seq: int, feedback: Feedback) -> bool:
     """Apply feedback to the first experience of a row. If others are merged with it, it gets a row of its own."""
-    row = _row(connection, seq)
-    if row is None:
+    if (row := _row(connection, seq, feedback)) is None:
         return False
-    experience, apart = row
-    judged = _judged(experience, feedback)
-    if judged == experience:
-        return False
+    experience, judged, apart = row
     if experience.count == 1:
         _put(connection, seq, judged, apart)
         return True
@@ -103,14 +99,11 @@ def _judge(connection: Connection, seq: int, feedback: Feedback) -> bool:
 
 def _judge_one_of(connection: Connection, seq: int, id: str, at: float, feedback: Feedback) -> bool:
     """Take one of several merged experiences out of their row, as its result was another one."""
-    row = _row(connection, seq)
+    row = _row(connection, seq, feedback)
     source = connection.execute("SELECT run, cycle FROM experience_source WHERE id = ?", (id,)).fetchone()
     if row is None or source is None:
         return False
-    experience, apart = row
-    judged = _judged(experience, feedback)
-    if judged == experience:
-        return False
+    _, judged, apart = row
     connection.execute("DELETE FROM experience_source WHERE id = ?", (id,))
     connection.execute(
         "UPDATE experience SET count = CASE WHEN count > 1 THEN count - 1 ELSE 1 END WHERE seq = ?", (seq,)
@@ -142,8 +135,9 @@ _SAID = {
 }
 
 
-def _row(connection: Connection, seq: int) -> tuple[Experience, str] | None:
-    """Return the experience of a row and the origin that keeps it apart from similar ones; None if unreadable."""
+def _row(connection: Connection, seq: int, feedback: Feedback) -> tuple[Experience, Experience, str] | None:
+    """Return the experience of a row, as it is and as the feedback judges it, and the origin that keeps it apart from
+    similar ones; None if the feedback changes nothing, or the row is unreadable."""
     row = connection.execute(f"SELECT {rows.SHOWN}, digest FROM experience WHERE seq = ?", (seq,)).fetchone()
     if row is None:
         return None
@@ -154,7 +148,9 @@ def _row(connection: Connection, seq: int) -> tuple[Experience, str] | None:
     except (ValueError, RecursionError):
         return None
     apart = "" if rows.encoded_row(replace(body, success=experience.success)).digest == digest else rows.IMPORTED
-    return replace(experience, id=str(columns[1])), apart
+    experience = replace(experience, id=str(columns[1]))
+    judged = _judged(experience, feedback)
+    return None if judged == experience else (experience, judged, apart)
 
 
 def _put(connection: Connection, seq: int, judged: Experience, apart: str) -> None:

@@ -64,6 +64,7 @@ class _Set(Struct, eq=False):
 class _Step(Struct):
     """Session that goes on by a phase, or to the cycle after this one; forgotten at `ends_at`."""
 
+    session: str
     until: Until
     cycle_id: str
     lease: float
@@ -198,7 +199,7 @@ class Breakpoints:
             self._steps.pop(stop.session, None)
         else:
             now = self._core.clock.monotonic()
-            self._steps[stop.session] = _Step(until, stop.cycle.id, stop.lease, now + stop.lease)
+            self._steps[stop.session] = _Step(stop.session, until, stop.cycle.id, stop.lease, now + stop.lease)
         seen = self._seen(stop)
         self._let_go([stop], by)
         self._update()
@@ -226,18 +227,16 @@ class Breakpoints:
     def _seen(self, stop: Standing) -> Stop:
         return stop.shown(self._core.clock.monotonic(), self._changes.get(stop.cycle.id, ()))
 
+    def _leased(self) -> list[_Set | _Step | Standing]:
+        """Return all that has a lease."""
+        return [*self._set.values(), *self._steps.values(), *self._standing.values()]
+
     def _renew(self, session: str) -> None:
         """Begin the leases anew that concern a session ("": all)."""
         now = self._core.clock.monotonic()
-        for one in self._set.values():
-            if session in ("", one.session) or not one.session:
+        for one in self._leased():
+            if not session or one.session in ("", session):
                 one.ends_at = now + one.lease
-        for key, step in self._steps.items():
-            if session in ("", key):
-                step.ends_at = now + step.lease
-        for stop in self._standing.values():
-            if session in ("", stop.session):
-                stop.ends_at = now + stop.lease
 
     # -- in a cycle
 
@@ -339,10 +338,7 @@ class Breakpoints:
         for hook, function in wanted.items():
             if hook not in self._hooks:
                 self._hooks[hook] = self._core.hooks.add(hook, function, priority=_FIRST, timeout=inf)
-        leases = [one.ends_at for one in self._set.values()]
-        leases += [step.ends_at for step in self._steps.values()]
-        leases += [stop.ends_at for stop in self._standing.values()]
-        due = min(leases, default=inf)
+        due = min((one.ends_at for one in self._leased()), default=inf)
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._core.clock.call_at(due, self._look) if due < inf else None

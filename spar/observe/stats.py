@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -23,10 +23,18 @@ from spar.types import OUTCOMES, PHASES, CallResult, Fault, Outcome, Phase
 BOUNDS: tuple[float, ...] = tuple(0.1 * 2.0**power for power in range(-10, 13))
 FOLD_AT = 512
 RECENT = 1024
+T = TypeVar("T")
 
 
 #: Ended cycle: its session, outcome and duration, the duration of each phase that was reached, its faults.
 Noted = tuple[str, Outcome, float, Sequence[float | None], Sequence[Fault]]
+
+
+def _drained(pending: list[T]) -> list[T]:
+    """Take the entries out of a list, to which another thread may append."""
+    entries = pending[:]
+    del pending[: len(entries)]
+    return entries
 
 
 class Series:
@@ -56,12 +64,9 @@ class Series:
     def fold(self) -> None:
         """Add pending values to the sums. Appending meanwhile is safe: nothing is lost or counted twice."""
         with self._lock:
-            number = len(self.pending)
-            if not number:
+            if not (values := _drained(self.pending)):
                 return
-            values = self.pending[:number]
-            del self.pending[:number]
-            self.count += number
+            self.count += (number := len(values))
             self.total += sum(values)
             self.recent = [*self.recent, *values][-RECENT:]  # a new list: another thread may be sorting the old one
             if not self._has_histogram:
@@ -129,11 +134,8 @@ class Calls:
     def fold(self) -> None:
         """Add pending entries to the counts. Appending meanwhile is safe: nothing is lost or counted twice."""
         with self._lock:
-            number = len(self._pending)
-            entries = self._pending[:number]
-            del self._pending[:number]
             groups: dict[tuple[str, str], list[float]] = {}
-            for tool, status, duration in entries:  # half the cost of counting one by one
+            for tool, status, duration in _drained(self._pending):  # half the cost of counting one by one
                 try:
                     groups[tool, status].append(duration)
                 except KeyError:
@@ -309,10 +311,7 @@ class SessionStats:
     def fold(self) -> None:
         """Count the pending cycles; from any thread."""
         with self._lock:
-            number = len(self._pending)
-            entries = self._pending[:number]
-            del self._pending[:number]
-            for session, ended in groupby(entries, itemgetter(0)):
+            for session, ended in groupby(_drained(self._pending), itemgetter(0)):
                 self._stats_of(session).count(ended)
 
     def _stats_of(self, session: str) -> Stats:
