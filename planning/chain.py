@@ -57,9 +57,12 @@ class Chain:
 
     def written_calls(self) -> Iterator[WrittenCall]:
         """Yield the calls that are written in the planners' configuration."""
-        for planner in self.planners:
-            if has(planner, OptionalPlanner.written_calls):
-                yield from planner.written_calls()
+        for planner in self._with(OptionalPlanner.written_calls):
+            yield from planner.written_calls()
+
+    def _with(self, *members: Any) -> list[Any]:
+        """Return the planners that have these members of `OptionalPlanner`."""
+        return [planner for planner in self.planners if has(planner, *members)]
 
     async def check_options(self, options: RunOptions) -> None:
         """Raise ValueError for options of a run that the planner with a model cannot apply."""
@@ -78,22 +81,18 @@ class Chain:
     @property
     def reach(self) -> float:
         """Return the seconds after which an earlier decision has no effect on any of the planners."""
-        return max(
-            (planner.reach for planner in self.planners if has(planner, OptionalPlanner.reach, OptionalPlanner.recall)),
-            default=0.0,
-        )
+        planners = self._with(OptionalPlanner.reach, OptionalPlanner.recall)
+        return max((planner.reach for planner in planners), default=0.0)
 
     def recall(self, rules: Collection[str], perceptions: Sequence[Perception], clock: Clock) -> None:
         """Tell the planners which rules fired earlier (`spar.ports.planners.OptionalPlanner.reach`)."""
-        for planner in self.planners:
-            if has(planner, OptionalPlanner.reach, OptionalPlanner.recall):
-                planner.recall(rules, perceptions, clock)
+        for planner in self._with(OptionalPlanner.reach, OptionalPlanner.recall):
+            planner.recall(rules, perceptions, clock)
 
     def answer_from(self, answer_to: AnswerTo, *, is_asked: bool = False) -> None:
         """Give the planners with a model these answers (`spar.ports.planners.OptionalPlanner.answer_from`)."""
-        for planner in self.planners:
-            if has(planner, OptionalPlanner.answer_from):
-                planner.answer_from(answer_to, is_asked=is_asked)
+        for planner in self._with(OptionalPlanner.answer_from):
+            planner.answer_from(answer_to, is_asked=is_asked)
 
     def degrade(self, reason: str) -> None:
         """Skip the main planner (or the first one) from the next plan on, and mark actions as degraded. Idempotent.
@@ -163,7 +162,7 @@ class Chain:
 
     def lends(self) -> Lent:
         """Return all that its planners lend; of two activities with the same name the first one counts."""
-        loans = [planner.lends() for planner in self.planners if has(planner, OptionalPlanner.lends)]
+        loans = [planner.lends() for planner in self._with(OptionalPlanner.lends)]
         activities = {name: handler for loan in reversed(loans) for name, handler in loan.activities.items()}
         self._ask = next((loan.ask for loan in loans if loan.ask is not None), None)
         ask = None if self._ask is None else self._answer

@@ -131,22 +131,11 @@ def kept_before(entries: Sequence[Entry]) -> list[str]:
 class Compaction:
     """Compaction of transcripts by summaries.
 
-    Args:
-        ask: asks a model and returns its output.
-        instructions: instructions for the model that writes the summary.
-        deadline: seconds for one attempt.
-        kept_runs: number of the last runs that stay as they are.
+    Args: ask: asks a model and returns its output; deadline: seconds for one attempt.
     """
 
-    def __init__(
-        self,
-        ask: Ask,
-        *,
-        instructions: str = INSTRUCTIONS,
-        deadline: float = DEADLINE,
-        kept_runs: int = KEPT_RUNS,
-    ) -> None:
-        self._ask, self._instructions, self._deadline, self._kept_runs = ask, instructions, deadline, kept_runs
+    def __init__(self, ask: Ask, *, deadline: float = DEADLINE) -> None:
+        self._ask, self._deadline = ask, deadline
         self._vain: BoundedDict[str, int] = BoundedDict(_MOST_SESSIONS)
 
     async def run(
@@ -167,7 +156,7 @@ class Compaction:
             (`CompactionCompleted`): the conversation can go on without a summary.
         """
         run_id = context.run.id if context.run is not None else ""
-        old_part = section(entries, run_id=run_id or None, kept_runs=self._kept_runs)
+        old_part = section(entries, run_id=run_id or None)
         if old_part is None or host.transcripts is None or self._vain.get(context.session) == old_part.first_kept:
             return False
         host.events.publish(CompactionStarted(session=context.session, run_id=run_id, reason=reason))
@@ -225,7 +214,7 @@ class Compaction:
             summary = _completed(summary, wanted)
         if not summary or not _is_short(estimator.tokens(summary) + kept_tokens, before):
             if room is not None:
-                record = head_of(record, max(200, room - estimator.tokens(self._instructions)), estimator)
+                record = head_of(record, max(200, room - estimator.tokens(INSTRUCTIONS)), estimator)
             summary, by = await self._asked(record, wanted, context, before), "model"
         after = estimator.tokens(summary) + kept_tokens
         if not _is_short(after, before):
@@ -255,7 +244,7 @@ class Compaction:
         """Return a model's summary of a record. Raises: TransientError when it is empty or late; what `ask` raises."""
         request = Request(
             schema=_SCHEMA,  # any text is accepted as the answer, since small models write prose even if asked for JSON
-            instructions=self._instructions,
+            instructions=INSTRUCTIONS,
             texts=tuple(part for part in (f"## Record\n{record}", remark) if part),
             max_tokens=min(max(_SHORTEST, before // 2), _LONGEST),
             purpose="compaction",

@@ -20,7 +20,6 @@ from planning.prompt.schema import compose_schema
 from planning.prompt.tool_specs import mapping
 from spar.data.blackboard import read_message
 from spar.data.json_safe import UNBOUNDED, plain
-from spar.records.run_options import Thinking
 from spar.types import ActionResult, CallResult
 
 Wire = dict[str, Any]
@@ -46,14 +45,7 @@ def compose(
     handlers: Sequence[Handler] | None = None,
     schema: Mapping[str, Any] | None = None,
     limit: int = LIMIT,
-    max_tokens: int | None = None,
-    purpose: str = "",
-    session: str = "",
-    cycle_id: str = "",
-    run_id: str | None = None,
-    models: tuple[str, ...] = (),
-    thinking: Thinking | None = None,
-    room: int | None = None,
+    **values: Any,
 ) -> Request:
     """Compose a request.
 
@@ -72,7 +64,7 @@ def compose(
         handlers: used in the place of `HANDLERS`.
         schema: the schema of an earlier request with the same tools, activities and output; see `is_plain`.
         limit: characters of one value; a longer one is shown with its head, its tail and its reference.
-        max_tokens and the others: values of the request, see `planning.ports.Request`.
+        values: other fields of the request by their names, see `planning.ports.Request`.
 
     Raises: as `compose_schema` and `render`.
     """
@@ -103,14 +95,7 @@ def compose(
         texts=texts,
         history=history,
         answer=None if output is None else plain(output, UNBOUNDED),
-        max_tokens=max_tokens,
-        purpose=purpose,
-        session=session,
-        cycle_id=cycle_id,
-        run_id=run_id,
-        models=models,
-        thinking=thinking,
-        room=room,
+        **values,
     )
 
 

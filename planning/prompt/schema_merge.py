@@ -123,7 +123,7 @@ class Document:
                 copy[key] = [below(key, part) for part in value]
             elif key in _MAPS and isinstance(value, Mapping):
                 copy[key] = {plain(str(name)): below(key, part) for name, part in value.items()}
-            elif key not in _LISTS and key not in _MAPS and _KEYWORDS.get(key, _anything)(value):
+            elif key not in _LISTS and key not in _MAPS and _KEYWORDS.get(key, _is(object))(value):
                 copy[plain(str(key))] = plain(value)
         return copy
 
@@ -177,12 +177,9 @@ def _anchored(root: Mapping[str, Any], name: str) -> Any:
 # -- which values a keyword of 2020-12 may have
 
 
-def _anything(value: Any) -> bool:
-    return True
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _is(*kinds: type) -> Callable[[Any], bool]:
+    """Return the test whether a value is of one of these kinds."""
+    return lambda value: isinstance(value, kinds)
 
 
 def _is_number(value: Any) -> bool:
@@ -193,10 +190,6 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
 def _is_type(value: Any) -> bool:
     if isinstance(value, str):
         return value in _TYPES
@@ -204,23 +197,19 @@ def _is_type(value: Any) -> bool:
 
 
 def _are_names(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(map(_is_text, value)) and len(set(value)) == len(value)
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple))
+    return isinstance(value, (list, tuple)) and all(map(_is(str), value)) and len(set(value)) == len(value)
 
 
 _KEYWORDS: dict[str, Callable[[Any], bool]] = {
     "type": _is_type,
-    "enum": _is_list,
-    "examples": _is_list,
+    "enum": _is(list, tuple),
+    "examples": _is(list, tuple),
     "required": _are_names,
     "dependentRequired": lambda value: isinstance(value, Mapping) and all(map(_are_names, value.values())),
     "multipleOf": lambda value: _is_number(value) and value > 0,
     **dict.fromkeys(("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"), _is_number),
     **dict.fromkeys(("maxLength", "minLength", "maxItems", "minItems", "maxContains", "minContains",
                      "maxProperties", "minProperties"), _is_count),
-    **dict.fromkeys(("title", "description", "format", "pattern", "contentEncoding", "contentMediaType"), _is_text),
-    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _is_flag),
+    **dict.fromkeys(("title", "description", "format", "pattern", "contentEncoding", "contentMediaType"), _is(str)),
+    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _is(bool)),
 }  # fmt: skip

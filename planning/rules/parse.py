@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
@@ -161,8 +162,15 @@ def _text(text: str | None, path: Path) -> Template | None:
         raise ConfigError(
             f"{text!r} is said before the calls run, so it cannot be a reference to what they give", path=path
         )
-    try:
+    with _at(path):
         return parse(text.removeprefix(MARK))  # `††` stands for one dagger; answers are escaped later, as a whole
+
+
+@contextmanager
+def _at(path: Path) -> Iterator[None]:
+    """Raise a ValueError as the ConfigError of the value at a path."""
+    try:
+        yield
     except ValueError as error:
         raise ConfigError(str(error), path=path) from error
 
@@ -236,28 +244,22 @@ def _param(value: Any, path: Path) -> Any:
         return {key: _param(item, (*path, key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_param(item, (*path, number)) for number, item in enumerate(value)]
-    try:
+    with _at(path):
         return compile_value(value)
-    except ValueError as error:
-        raise ConfigError(str(error), path=path) from error
 
 
 def _places(output: str, path: Path) -> tuple[Place, ...]:
     """Return the places in the state that a call with this `output` may write."""
-    try:
+    with _at(path):
         return tuple(paths_of(parse_write(output)))
-    except ValueError as error:
-        raise ConfigError(str(error), path=path) from error
 
 
 def _references(params: Mapping[str, Any], path: Path) -> dict[str, tuple[Expression, ...]]:
     """Return the references of each parsed parameter in which a text begins with a dagger."""
     reads: dict[str, tuple[Expression, ...]] = {}
     for key, param in params.items():
-        try:
+        with _at((*path, key)):
             reads |= references({key: param})
-        except ValueError as error:
-            raise ConfigError(str(error), path=(*path, key)) from error
     return reads
 
 

@@ -251,7 +251,12 @@ class PlanningTurn:
         output = judgement.output
         self._speak(output, response.text)
         if judgement.kind != "used":
-            return self._empty(judgement)
+            self._planner.record.counts["empty"] += 1
+            if self._run is None:
+                return None
+            if judgement.is_last:
+                raise PermanentError("the model gave an empty answer twice")
+            return self._again("its answer was empty", f"The last answer was of no use: {judgement.why}.")
         if response.remark and not notice:
             notice = f"The last answer was not taken as a whole: {response.remark}."
         self._faults.notice = notice
@@ -290,25 +295,13 @@ class PlanningTurn:
         if judgement.is_last:
             raise PermanentError(f"the model's answer could not be used {faults.misfits} times in a row: {problem}")
         shown_answer = f"; it was {shorten(response.output, 500)}" if response.output is not None else ""
-        faults.notice = f"The last answer could not be used: {problem}{shown_answer}. Answer again."
-        return self._again(f"its answer could not be used: {problem}")
+        notice = f"The last answer could not be used: {problem}{shown_answer}. Answer again."
+        return self._again(f"its answer could not be used: {problem}", notice)
 
-    def _empty(self, judgement: Judgement) -> Action | None:
-        """Return the action that asks the model again after an empty answer; None outside of a run.
-
-        Raises: PermanentError after the second one in a row.
-        """
-        self._planner.record.counts["empty"] += 1
-        if self._run is None:
-            return None
-        if judgement.is_last:
-            raise PermanentError("the model gave an empty answer twice")
-        self._faults.notice = f"The last answer was of no use: {judgement.why}."
-        return self._again("its answer was empty")
-
-    def _again(self, why: str) -> Action:
+    def _again(self, why: str, notice: str) -> Action:
         """Return the action with which the run asks again: after the calls of this answer, or at once if it has none
-        (the run is deferred for 0 seconds)."""
+        (the run is deferred for 0 seconds). The next request has the notice."""
+        self._faults.notice = notice
         if self._calls:
             return self._action(reason=f"{why} (request {self._digest})")
         return self._action(deferred=f"the model is asked again: {why}", next_look=0.0)
