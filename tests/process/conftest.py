@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import http.client
-import importlib
-import io
 import json
 import os
+import pickle
 import re
 import signal
 import socket
@@ -23,8 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
-from spar.cli.main import main
-from tests.process.template import Forked, clean_environ, runs_here
+from tests.process.template import Forked, clean_environ, run_here, runs_here
 
 CONFIG = Path(__file__).parents[2] / "config.toml"
 #: Seconds that anything may take on a loaded machine before a test says that it never came.
@@ -71,37 +67,6 @@ class Answer:
         return f"exit {self.code}\n--- out\n{self.out}\n--- err\n{self.err}"
 
 
-def _here(words: list[str], folder: Path, environ: dict[str, str], stdin: bytes) -> Answer:
-    """Run one command in this process: beginning one for each would take longer than all that they do."""
-    standard = sys.stdin, sys.stdout, sys.stderr
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", how) for how in ("surrogateescape", "backslashreplace"))
-    before, path, modules, threshold = dict(os.environ), sys.path[:], set(sys.modules), gc.get_threshold()
-    try:
-        with contextlib.chdir(folder):
-            os.environ.clear()
-            os.environ.update(environ)
-            sys.path[:0] = [str(folder)]
-            importlib.invalidate_caches()
-            sys.stdin = io.TextIOWrapper(io.BytesIO(stdin), "utf-8", "surrogateescape")
-            sys.stdout, sys.stderr = out, err
-            main(words)
-    except SystemExit as end:
-        code = end.code
-    finally:
-        sys.stdin, sys.stdout, sys.stderr = standard
-        os.environ.clear()
-        os.environ.update(before)
-        sys.path[:] = path
-        for name in sys.modules.keys() - modules:
-            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
-                del sys.modules[name]
-        gc.set_threshold(*threshold)
-    out.flush()
-    err.flush()
-    assert isinstance(code, int), code
-    return Answer(code, out.buffer.getvalue(), err.buffer.getvalue())
-
-
 class Spar:
     """`spar` in a folder of its own, with a copy of config.toml."""
 
@@ -124,7 +89,7 @@ class Spar:
         words = [os.fsdecode(word) for word in arguments]
         is_usual = not given and APART.isdisjoint(words) and environ["PYTHONPATH"] == self._path
         if self.popen is Forked and is_usual and runs_here(environ):
-            return _here(words, self.folder, environ, stdin)
+            return Answer(*run_here(words, str(self.folder), environ, stdin))
         command = [sys.executable, "-m", "spar", *arguments]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **given}
         with self.popen(command, cwd=self.folder, env=environ, **pipes) as process:
@@ -134,6 +99,10 @@ class Spar:
                 process.kill()
                 raise
         return Answer(process.returncode, out, err)
+
+    def here(self, *words: str) -> Answer:
+        """Run a command in this process of which nothing stays open, though others of its name leave something."""
+        return Answer(*run_here([*words], str(self.folder), self.environ))
 
     until = staticmethod(until)
 
@@ -151,6 +120,17 @@ class Spar:
         whole = self.folder / f"{name}.new"
         whole.write_text(text)
         whole.rename(self.inbox / name)
+
+
+def in_one_process(commands: Sequence[tuple[Spar, Sequence[str]]]) -> list[Answer]:
+    """Run commands that are refused, each in its folder, one after another in one process of their own."""
+    orders = [(list(words), str(spar.folder), spar.environ) for spar, words in commands]
+    code = "from tests.process.template import run_all; run_all()"
+    pipes: dict[str, int] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with Forked([sys.executable, "-c", code], cwd=CONFIG.parent, env=commands[0][0].environ, **pipes) as process:
+        out, _ = process.communicate(pickle.dumps(orders), PATIENCE)
+    assert process.returncode == 0
+    return [Answer(*answer) for answer in pickle.loads(out)]
 
 
 class _Socket(http.client.HTTPConnection):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -46,39 +45,25 @@ format = "json"
 """
 
 
-@pytest.fixture
-def begin(spar: Spar, start: Callable[..., Service]) -> Callable[..., Service]:
+def test_a_kill_leaves_the_decision_and_its_entry_or_neither(spar: Spar, start: Callable[..., Service]) -> None:
     (spar.folder / "mine.py").write_text(TOOL)
     spar.write(CONFIG)
+    for crash, expected in (
+        ("audit.between:1", ("pending", [])), ("approval.committed:1", ("denied", ["approval.deny"]))
+    ):  # fmt: skip
+        service = start(environ={"SPAR_CRASH": crash}).ready()
+        if not service.api("/v1/approvals").json():
+            assert spar("send", "--no-wait", "buy milk").code == 0
+        asked = until(lambda service=service: service.api("/v1/approvals").json(), "a question")[0]
+        assert spar("approvals", "deny", asked["id"], "--yes").code != 0  # it died under it
+        service.wait()
 
-    def begun(**given: Any) -> Service:
-        return start(**given).ready()
+        entries = spar("--json", "audit", "list").json  # read from the file of a service that is dead
+        (row,) = spar("--json", "approvals", "list", "--status", "all").json
 
-    return begun
-
-
-def waiting(service: Service) -> dict[str, Any]:
-    found: list[dict[str, Any]] = until(lambda: service.api("/v1/approvals").json(), "a question")
-    return found[0]
-
-
-@pytest.mark.parametrize(("crash", "is_done"), [("audit.between:1", False), ("approval.committed:1", True)])
-def test_a_kill_leaves_the_decision_and_its_entry_or_neither(
-    spar: Spar, begin: Callable[..., Service], crash: str, is_done: bool
-) -> None:
-    service = begin(environ={"SPAR_CRASH": crash})
-    assert spar("send", "--no-wait", "buy milk").code == 0
-    asked = waiting(service)
-    assert spar("approvals", "deny", asked["id"], "--yes").code != 0  # it died under it
-    service.wait()
-
-    entries = spar("--json", "audit", "list").json  # read from the file of a service that is dead
-    service = begin()
-    status = service.api(f"/v1/approvals/{asked['id']}").json()["status"]
-
-    assert (status, [each["action"] for each in entries]) == (
-        ("denied", ["approval.deny"]) if is_done else ("pending", [])
-    )
-    assert spar("audit", "verify").code == 0
+        assert (row["id"], row["status"], [each["action"] for each in entries]) == (asked["id"], *expected), crash
+        assert spar("audit", "verify").code == 0
+    service = start().ready()
+    assert service.api(f"/v1/approvals/{asked['id']}").json()["status"] == "denied"
     until(lambda: not service.agent["open_runs"], "the end of the run, whose call goes on after an answer")
     assert service.stop() == 0

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 import re
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tests.process.conftest import Answer, Spar, in_one_process
 
 pytestmark = pytest.mark.process
 
@@ -80,45 +83,7 @@ def test_what_a_rule_gives_a_tool_is_judged_before_anything_runs(
     assert all(word in answer.err for word in (f"config.toml:{line}: rules[", *words)), answer
 
 
-def test_a_port_in_use_is_told_with_its_place(spar: Any) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        spar.edit("port = 8420", f"port = {port}")
-        del spar.environ["SPAR_SERVICE__PORT"]
-
-        answer = spar("run")
-
-    assert answer.code == 69
-    assert "config.toml:" in answer.err.splitlines()[-1]
-    assert f"service.port = {port}: cannot listen on 127.0.0.1:{port}: Address already in use" in answer.err
-    assert "Traceback" not in answer.err
-    assert '"level":"error"' not in answer.err
-
-
-def test_an_address_that_is_not_ours_is_told(spar: Any) -> None:
-    answer = spar("--set", "service.host=192.0.2.1", "run")
-
-    assert answer.code == 69
-    assert "192.0.2.1" in answer.err
-    assert spar("--set", "service.host=no such host", "run").code == 69
-
-
-@pytest.mark.parametrize("key", ["state_dir", "workspace"])
-def test_a_folder_that_cannot_be_made_is_told_with_its_place(spar: Any, key: str) -> None:
-    (spar.folder / "taken").write_text("a file")
-    folder = {"state_dir": "state", "workspace": "workspace"}[key]
-    spar.edit(f'{key} = "{folder}"', f'{key} = "taken"')
-
-    answer = spar("run")
-
-    assert answer.code == 73
-    assert "config.toml:" in answer.err
-    assert f"service.{key} = " in answer.err
-    assert len(answer.err.strip().splitlines()) == 1
-    assert spar("--set", f"service.{key}=taken/inside", "run").code == 73
-    assert spar("--set", f"service.{key}=/proc/nothing", "run").code == 73
+# -- what a service is refused that starts
 
 
 def give_up_roots_privilege() -> None:
@@ -129,7 +94,7 @@ def give_up_roots_privilege() -> None:
         libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
-def test_a_state_directory_that_may_not_be_written_is_told(spar: Any) -> None:
+def test_a_state_directory_that_may_not_be_written_is_told(spar: Spar) -> None:
     spar.state.mkdir(mode=0o500)
 
     answer = spar("run", preexec_fn=give_up_roots_privilege)
@@ -138,57 +103,119 @@ def test_a_state_directory_that_may_not_be_written_is_told(spar: Any) -> None:
     assert "Permission denied" in answer.err
 
 
-def test_a_store_that_cannot_be_read_is_told(spar: Any) -> None:
-    spar.state.mkdir()
-    (spar.state / "memory.db").write_bytes(b"this is no database at all" * 1000)
+NO_DATABASE = b"this is no database at all" * 1000
+#: What cannot be run: what is set, the exit code, and what the refusal says.
+REFUSED: dict[str, tuple[str, int, str]] = {
+    "an address that is not ours": ("service.host=192.0.2.1", 69, "192.0.2.1"),
+    "an address that is none": ("service.host=no such host", 69, "no such host"),
+    "a state folder in a file": ("service.state_dir=taken/inside", 73, "service.state_dir"),
+    "a state folder in /proc": ("service.state_dir=/proc/nothing", 73, "service.state_dir"),
+    "a workspace in a file": ("service.workspace=taken/inside", 73, "service.workspace"),
+    "a workspace in /proc": ("service.workspace=/proc/nothing", 73, "service.workspace"),
+}
+#: The same of a file that is edited: what is changed there (old, new).
+EDITED: dict[str, tuple[str, str, int, str]] = {
+    "a state folder that is a file": ('state_dir = "state"', 'state_dir = "taken"', 73, "service.state_dir = "),
+    "a workspace that is a file": ('workspace = "workspace"', 'workspace = "taken"', 73, "service.workspace = "),
+}
+#: Parts of one's own that cannot be used: their code, the exit code, and what the refusal says.
+PARTS: dict[str, tuple[str, int, tuple[str, ...]]] = {
+    "raises": ("class Mine:\n def __init__(self): raise ValueError('no key given')",
+        78, ("'mine:Mine' cannot be made", "ValueError: no key given")),
+    "required": ("class Mine:\n def __init__(self, key: str): ...", 78, ("key",)),
+    "missing": ("class Other: ...", 78, ("has no 'Mine'",)),
+    "import": ("import nonsense_that_is_not_there", 78, ("nonsense_that_is_not_there",)),
+    "syntax": ("def broken(:", 78, ("SyntaxError",)),
+    "exits": ("raise SystemExit(3)", 78, ("SystemExit",)),
+    "opening": ("class Mine:\n"
+                "  async def __aenter__(self): raise ValueError('no such device')\n"
+                "  async def __aexit__(self, *e): ...\n"
+                "  async def reflect(self, result): ...\n", 69, ("no such device",)),
+}  # fmt: skip
 
-    answer = spar("run")
+
+@pytest.fixture(scope="module")
+def taken() -> Iterator[int]:
+    """A port that somebody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory, taken: int) -> dict[str, Answer]:
+    """How each service ended that could not start, by its case."""
+    commands: dict[str, tuple[Spar, tuple[str, ...]]] = {}
+
+    def begin(name: str, *options: str) -> Spar:
+        spar = Spar(tmp_path_factory.mktemp("refused"))
+        (spar.folder / "taken").write_text("a file")
+        commands[name] = spar, (*options, "run")
+        return spar
+
+    spar = begin("port")
+    spar.edit("port = 8420", f"port = {taken}")
+    del spar.environ["SPAR_SERVICE__PORT"]
+    spar = begin("store")
+    spar.state.mkdir()
+    (spar.state / "memory.db").write_bytes(NO_DATABASE)
+    for name, (option, *_) in REFUSED.items():
+        begin(name, "--set", option)
+    for name, (old, new, *_) in EDITED.items():
+        begin(name).edit(old, new)
+    for name, (code, *_) in PARTS.items():
+        spar = begin(name)
+        (spar.folder / "mine.py").write_text("from spar.types import *\n" + code)
+        spar.edit('[reflect]\nuse = "standard"', '[reflect]\nuse = "mine:Mine"')
+    answers = dict(zip(commands, in_one_process(list(commands.values())), strict=True))
+    assert (commands["store"][0].state / "memory.db").read_bytes() == NO_DATABASE
+    return answers
+
+
+def test_a_port_in_use_is_told_with_its_place(refused: dict[str, Answer], taken: int) -> None:
+    answer = refused["port"]
+
+    assert answer.code == 69
+    assert "config.toml:" in answer.err.splitlines()[-1]
+    assert f"service.port = {taken}: cannot listen on 127.0.0.1:{taken}: Address already in use" in answer.err
+    assert "Traceback" not in answer.err
+    assert '"level":"error"' not in answer.err
+
+
+@pytest.mark.parametrize("name", [*REFUSED, *EDITED])
+def test_an_address_that_is_not_ours_and_a_folder_that_cannot_be_made_are_told(
+    refused: dict[str, Answer], name: str
+) -> None:
+    *_, code, words = REFUSED.get(name) or EDITED[name]
+
+    answer = refused[name]
+
+    assert (answer.code, words in answer.err) == (code, True), answer
+    if name in EDITED:
+        assert "config.toml:" in answer.err
+        assert len(answer.err.strip().splitlines()) == 1
+
+
+def test_a_store_that_cannot_be_read_is_told_and_left_as_it_is(refused: dict[str, Answer]) -> None:
+    answer = refused["store"]
 
     assert answer.code == 78, answer
     assert re.search(r"config\.toml:\d+: memory\.url: .*memory\.db' is not a database", answer.err)
     assert "Traceback" not in answer.err
-    assert (spar.state / "memory.db").read_bytes().startswith(b"this is no database")
 
 
-# -- parts of one's own
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_that_cannot_be_made_or_opened_is_told_by_name_with_its_line(
+    refused: dict[str, Answer], name: str
+) -> None:
+    _, code, words = PARTS[name]
 
+    answer = refused[name]
 
-def own_part(spar: Any, code: str) -> None:
-    (spar.folder / "mine.py").write_text("from spar.types import *\n" + code)
-    spar.edit('[reflect]\nuse = "standard"', '[reflect]\nuse = "mine:Mine"')
-
-
-@pytest.mark.parametrize(("code", "words"), [
-    ("class Mine:\n def __init__(self): raise ValueError('no key given')",
-     ("'mine:Mine' cannot be made", "ValueError: no key given")),
-    ("class Mine:\n def __init__(self, key: str): ...", ("key",)),
-    ("class Other: ...", ("has no 'Mine'",)),
-    ("import nonsense_that_is_not_there", ("nonsense_that_is_not_there",)),
-    ("def broken(:", ("SyntaxError",)),
-    ("raise SystemExit(3)", ("SystemExit",)),
-], ids=["raises", "required", "missing", "import", "syntax", "exits"])  # fmt: skip
-def test_a_part_that_cannot_be_made_is_told_by_name_with_its_line(spar: Any, code: str, words: tuple[str, ...]) -> None:
-    own_part(spar, code)
-
-    answer = spar("run")
-
-    assert answer.code == 78, answer
-    assert "config.toml:" in answer.err
-    assert "reflect" in answer.err
-    assert all(word in answer.err for word in words), answer
-    assert "Traceback" not in answer.err
-
-
-def test_a_part_that_cannot_be_opened_is_told(spar: Any) -> None:
-    own_part(spar, (
-        "class Mine:\n"
-        "  async def __aenter__(self): raise ValueError('no such device')\n"
-        "  async def __aexit__(self, *e): ...\n"
-        "  async def reflect(self, result): ...\n"
-    ))  # fmt: skip
-
-    answer = spar("run")
-
-    assert answer.code == 69, answer
-    assert "no such device" in answer.err.splitlines()[-1]
+    assert answer.code == code, answer
+    assert all(word in answer.err.splitlines()[-1] for word in words), answer
+    if code == 78:
+        assert "config.toml:" in answer.err
+        assert "reflect" in answer.err
     assert "Traceback" not in answer.err
