@@ -110,10 +110,10 @@ def test_killed_again_and_again_it_answers_each_message_once(spar: Spar, start: 
         return Counter(each["to"] for each in line.sent())
 
     service = start()
-    for _ in range(3):
+    for _ in range(2):
         service.ready()
         before = answers()
-        for _ in range(12):
+        for _ in range(18):
             said += 1
             line.say(f"{said:04}", chance.choice(["alice", "bob"]), f"message {said}")
         # Each is answered something in each life: no message is the one in hand at three deaths, and given up.
@@ -130,7 +130,7 @@ def test_killed_again_and_again_it_answers_each_message_once(spar: Spar, start: 
     time.sleep(1.0)  # what would come twice comes now
     assert sorted(ids().values()) == sorted(f"heard: message {number}" for number in range(1, said + 1))
     again = sum(Counter(each["id"] for each in line.sent()).values()) - said
-    assert again <= 3, "one for each death at most: the one that was being sent"
+    assert again <= 2, "one for each death at most: the one that was being sent"
     transcripts: list[dict[str, Any]] = spar("--json", "sessions", "transcripts").json
     assert {each["session"] for each in transcripts} == {"folder:alice", "folder:bob"}
     assert service.stop() == 0

@@ -58,14 +58,8 @@ when = { kind = "incident.*" }
 tool = "note"
 params = { title = "{kind}", text = "{incident.id}" }
 """
-#: Where a cycle may be cut off that opens or closes an incident, and what closes it.
-DEATHS = [
-    ("cycle.opened", "resolved"),
-    ("plan.committed", "quiet"),
-    ("act.result_received", "resolved"),
-    ("cycle.closing", "quiet"),
-    ("cycle.closed", "resolved"),
-]
+#: Where a cycle is cut off that opens or closes an incident, and what closes it: before and after its end is on disk.
+DEATHS = [("plan.committed", "quiet"), ("cycle.closed", "resolved")]
 
 
 @pytest.fixture

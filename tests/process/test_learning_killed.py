@@ -16,7 +16,7 @@ from memory import Memory
 from tests.process.conftest import Service, Spar
 
 pytestmark = pytest.mark.process
-KILLS = 2
+KILLS = 1
 PART = """
 import os
 from benchmarks.environments import AlertsAndRemedies, EnvironmentAdapter

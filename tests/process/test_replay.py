@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.process.conftest import Service, Spar
+from tests.process.conftest import Service, Spar, in_one_process
 from tests.process.conversation import Novelist, configured
 from tests.servers.llm import served
 from tests.servers.llm_replies import Reply, ToolCall, says
@@ -62,33 +62,32 @@ answer = "kept"
 """
 
 
-@pytest.fixture
-def recorded(spar: Spar, start: Callable[..., Service]) -> Spar:
-    """`spar` with one recorded cycle, in which a rule called a tool that writes."""
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar]:
+    """`spar` with one recorded cycle, in which a rule called a tool that writes; its service runs."""
+    spar = Spar(tmp_path_factory.mktemp("recorded"))
     (spar.folder / "writer.py").write_text(WRITER)
     spar.write(SAFE + RULE)
-    service = start().ready()
+    service = Service(spar).ready()
     assert spar("send", "hello").out == "kept\n"
     spar.until(lambda: spar("cycles", "list", "--json").json, "the cycle")
-    spar.service = service  # type: ignore[attr-defined]
-    return spar
+    yield spar
+    service.kill()
 
 
-def test_a_cycle_is_decided_again_with_and_without_a_service(recorded: Spar) -> None:
-    for _ in range(2):
-        answer = recorded("cycles", "replay", "--json")
-        assert answer.code == 0, answer
-        (again,) = answer.json
-        assert (again["verdict"], again["changes"]) == ("same", [])
-        assert [(call["tool"], call["status"]) for call in again["calls"]] == [("write", "ok")]
-        recorded.service.stop()  # type: ignore[attr-defined]
+def test_a_cycle_is_decided_again(recorded: Spar) -> None:
+    answer = recorded.here("cycles", "replay", "--json")
+    assert answer.code == 0, answer
+    (again,) = answer.json
+    assert (again["verdict"], again["changes"]) == ("same", [])
+    assert [(call["tool"], call["status"]) for call in again["calls"]] == [("write", "ok")]
     assert (recorded.folder / "written.txt").read_text() == "hello\n"
 
 
 def test_another_configuration_shows_what_differs_and_a_call_that_was_never_made_is_unknown(recorded: Spar) -> None:
     (recorded.folder / "other.toml").write_text((SAFE + RULE).replace('"{text}"', '"{text}!"'))
 
-    answer = recorded("cycles", "replay", "last", "--config", "other.toml")
+    answer = recorded.here("cycles", "replay", "last", "--config", "other.toml")
 
     assert answer.code == 1
     assert "– calls: write by rule 'keep'" in answer.out
@@ -100,7 +99,7 @@ def test_a_planner_that_reaches_for_everything_writes_nothing(recorded: Spar) ->
     (recorded.folder / "other.toml").write_text(SAFE + '[plan]\nuse = "writer:Planner"\n')
     before = {path: path.read_bytes() for path in recorded.folder.rglob("*") if path.suffix in (".txt", ".db")}
 
-    (again,) = recorded("cycles", "replay", "--config", "other.toml", "--json").json
+    (again,) = recorded.here("cycles", "replay", "--config", "other.toml", "--json").json
 
     tally = recorded("backtest", "--config", "other.toml", "--json").json
 
@@ -119,7 +118,7 @@ def test_bad_input_is_one_clear_sentence(recorded: Spar) -> None:
         (["--config", "gone.toml"], 78, "gone.toml:8: tools[0].use"),
         (["--config", "absent.toml"], 78, "absent.toml: there is no such file"),
     ):
-        answer = recorded("cycles", "replay", *arguments)
+        answer = recorded.here("cycles", "replay", *arguments)
         assert (answer.code, answer.out) == (code, ""), answer
         assert words in answer.err
         assert answer.err.count("\n") == 1, answer
@@ -169,7 +168,6 @@ def test_a_backtest_counts_what_differs_and_is_continued_from_its_checkpoint(rec
         answer = recorded("backtest", "--since", "1d", "--config", "other.toml", *files, "--json")
         assert answer.code == 0, answer
         assert (answer.json["cycles"], answer.json["differs"], answer.json["calls"]["changed"]) == (1, 1, 1)
-        recorded.service.stop()  # type: ignore[attr-defined]
     assert "1 × other: write by rule 'keep'" in recorded("backtest", "--config", "other.toml").out
     assert "<svg" in (recorded.folder / "page.html").read_text()
     assert (recorded.folder / "written.txt").read_text() == "hello\n"
@@ -191,7 +189,7 @@ def test_a_second_configuration_decides_beside_the_service_and_writes_nothing(
     (spar.folder / "same.toml").write_text(SAFE + RULE)
     (spar.folder / "reaching.toml").write_text(SAFE + '[plan]\nuse = "writer:Planner"\n')
     (spar.folder / "wrong.toml").write_text(SAFE.replace("writer:", "gone:"))
-    refused = spar("run", "--shadow", "wrong.toml")
+    (refused,) = in_one_process([(spar, ["run", "--shadow", "wrong.toml"])])
     assert (refused.code, "wrong.toml:8: tools[0].use" in refused.err) == (78, True), refused
     for name, agree in (("same.toml", "yes"), ("reaching.toml", "no")):
         service = start(of_run=("--shadow", name)).ready()
@@ -208,7 +206,6 @@ def test_a_second_configuration_decides_beside_the_service_and_writes_nothing(
 
 
 def test_a_cycle_names_the_rules_and_settings_that_it_was_decided_by(recorded: Spar) -> None:
-    service: Service = recorded.service  # type: ignore[attr-defined]
     assert "as they are now" in recorded("why").out
     recorded.write(SAFE + RULE.replace('"kept"', '"noted"').replace('"message" }', '"message", source = "message" }'))
     assert recorded("reload").code == 0
@@ -222,7 +219,7 @@ def test_a_cycle_names_the_rules_and_settings_that_it_was_decided_by(recorded: S
 
     assert "as they are now" in recorded("why", recorded.until(newest, "the cycle by the new rules")["cycle_id"]).out
     recorded.write(SAFE + RULE)
-    assert service.stop() == 0
+    assert recorded("stop").code == 0
     _is_explained_by_its_own(recorded)
 
 
@@ -232,5 +229,5 @@ def _is_explained_by_its_own(spar: Spar) -> None:
     assert "rules that were looked at (as they were then)" in why
     assert "policy (as it was then): lets it run" in why
     assert "different now: rules[keep]" in why
-    again = spar("cycles", "replay", "last", "--json").json[0]
+    again = spar.here("cycles", "replay", "last", "--json").json[0]
     assert "settings that differ from those it was decided by: rules[keep]" in again["remarks"]

@@ -14,7 +14,7 @@ import pytest
 
 from spar.operations.runs import FOLLOWERS
 from spar.service import exit_codes as exits
-from tests.process.conftest import PATIENCE, _Socket
+from tests.process.conftest import PATIENCE, Service, Spar, _Socket, until
 
 pytestmark = pytest.mark.process
 
@@ -64,11 +64,29 @@ port = 0
 """
 
 
-@pytest.fixture
-def teller(spar: Any, start: Callable[..., Any]) -> Any:
+@pytest.fixture(scope="module")
+def telling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    spar = Spar(tmp_path_factory.mktemp("teller"))
     (spar.folder / "mine.py").write_text(PARTS)
     spar.write(CONFIG)
-    return start().ready()
+    service = Service(spar).ready()
+    yield service
+    service.kill()
+
+
+@pytest.fixture
+def teller(telling: Service) -> Iterator[Service]:
+    """The service of all tests; what waits goes on behind each."""
+    yield telling
+    (go := telling.spar.folder / "go").touch()
+    if telling.process.poll() is None:
+        until(lambda: not telling.agent["open_runs"], "the end of what waited")
+        go.unlink()
+
+
+@pytest.fixture
+def spar(teller: Service) -> Spar:
+    return teller.spar
 
 
 @contextmanager
@@ -189,6 +207,4 @@ def test_following_goes_on_over_the_death_of_the_service(teller: Any, spar: Any,
     assert follower.returncode == 0, err
     assert out.decode().rstrip().endswith("once upon a time")
     transcript = spar("--json", "sessions", "transcript", "main").json
-    assert [(entry["kind"], entry["run_id"]) for entry in transcript] == [
-        (kind, run_id) for kind in ("user", "turn", "end")
-    ]
+    assert [entry["kind"] for entry in transcript if entry["run_id"] == run_id] == ["user", "turn", "end"]

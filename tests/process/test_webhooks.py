@@ -46,7 +46,7 @@ ALERT = {
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
-@pytest.mark.parametrize("place", ["sense.recv", "sense.before_commit", "sense.committed_before_ack"])
+@pytest.mark.parametrize("place", ["sense.before_commit", "sense.committed_before_ack"])
 def test_killed_at_any_point_an_alert_is_handled_once_when_its_sender_tries_again(
     spar: Any, start: Callable[..., Any], place: str
 ) -> None:
