@@ -154,7 +154,8 @@ class AgentParts(SessionParts):
         services = Services(self.core, self.memory, self.home, state.rows_of, lambda: state.journal,
                             lambda *message, **options: self.conversations.submission.submit(*message, **options),
                             self.runs, self._cycle_of, lambda key, where: self.sessions.of(key).held(where),
-                            requests.in_background, self, self.setup, self.health, state, lambda: self.conversations)  # fmt: skip
+                            requests.in_background, self, self.setup, self.health, state,
+                            lambda: self.conversations)  # fmt: skip
         return Attachments(services, requests, self._deadline)
 
     @cached_property
