@@ -161,6 +161,8 @@ class ApprovalQueue:
         Raises: LookupError, DigestMismatchError, DecidedError, ValueError; TransientError when it cannot be kept now.
         """
         check_decision(decision, params=params, call=call, grant_for=grant_for)
+        if not isinstance(params or call or {}, Mapping):
+            raise ValueError(f"{decision!r} needs an object, found {type(params or call).__name__}")
         row = await self.get(id)
         self._demand_pending(row, digest)
         changes: dict[str, Any] = {"decided_by": by, "reason": reason}

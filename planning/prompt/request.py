@@ -144,8 +144,8 @@ def texts_and_history(
         before, behind = divided(left, limit)
     else:
         before, behind = split(block for block in all_blocks if block.kind not in PAIRED)
-    said = [Turn("user", text) for text in before], [Turn("user", text) for text in behind]
-    return texts, (*said[0], *paired_turns(steps, limit), *said[1])
+    first, last = ([Turn("user", text) for text in of_part] for of_part in (before, behind))
+    return texts, (*first, *paired_turns(steps, limit), *last)
 
 
 def is_plain(messages: Iterable[Mapping[str, Any]]) -> bool:

@@ -102,8 +102,8 @@ def check_decision(decision: str, **fields: Any) -> None:
         only = GOES_WITH[name]
         if value is not None and decision != only:
             raise ValueError(f"{name!r} goes with {only!r} only, the decision is {decision!r}")
-        if decision == only and name in ("params", "call") and not isinstance(value, Mapping):
-            raise ValueError(f"{decision!r} needs {name!r}, an object: what is to run instead")
+        if decision == only and name in ("params", "call") and value is None:
+            raise ValueError(f"{decision!r} needs {name!r}: what is to run instead")
 
 
 class Approver(Protocol):

@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Final
 
 from spar import decisions, facts
-from spar.facts import Fact
+from spar.facts import Fact, LocalFact
 from spar.state.apply import ADDITIONS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "explanation" / "how-it-works.md"
 BEGIN, END = "<!-- picture: python -m tests.docs.overview -->\n", "<!-- end of the picture -->\n"
 #: Names of all facts.
-KINDS: Final = sorted(name for name, kind in vars(facts).items()
-                      if isinstance(kind, type) and issubclass(kind, Fact) and kind is not Fact)  # fmt: skip
+KINDS: Final = sorted(
+    name
+    for name, kind in vars(facts).items()
+    if isinstance(kind, type) and issubclass(kind, Fact) and kind not in (Fact, LocalFact)
+)
 #: Facts in one line of a box.
 _IN_LINE: Final = 3
 
