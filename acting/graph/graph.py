@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import chain, count
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct, field
 
@@ -41,6 +41,8 @@ from acting.graph.deadlock import Deadlocks, Stuck, reaches
 from acting.graph.index import Index
 from acting.graph.nodes import ENDED, HELD, NOBODY, NONE, Barrier, Gate, IndexNode, Node, ReadRequirement, Why
 from spar.data.paths import Expression, Path, overlaps
+
+MOST_UNINDEXED: Final = 1 << 12  # so that the index is filled in a few milliseconds
 
 
 class Graph(Struct, eq=False):
@@ -60,6 +62,7 @@ class Graph(Struct, eq=False):
     pending: int = 0
     open: int = 0
     is_watched: bool = False
+    _unindexed: list[Node] | None = field(default_factory=list)  # the calls that write, before the first that reads
     _numbers: Iterator[int] = field(default_factory=partial(count, 1))
     _index: Index = field(default_factory=Index)
     _awaited: dict[str, list[Node]] = field(default_factory=dict)
@@ -74,7 +77,7 @@ class Graph(Struct, eq=False):
         self._admit(node, instance)
         self.pending += 1
         if writes is not None:
-            self._index.register(node, writes.alternatives)
+            self._register(node, writes)
         if self._awaited:
             node.followers = [*node.followers, *self._awaited.pop(node.id, ())]
 
@@ -93,9 +96,9 @@ class Graph(Struct, eq=False):
         self._admit(node, instance)
         circular = self._follow(node, after) if after else False
         missing = self._order(node, reads) if reads else ()
-        fed: list[tuple[ReadRequirement, IndexNode]] = []
+        fed: Sequence[tuple[ReadRequirement, IndexNode]] = ()
         if writes is not None:
-            fed = self._index.register(node, writes.alternatives)
+            fed = self._register(node, writes)
             for path in missing:  # a call that waits for a value that only it writes
                 circular = circular or any(overlaps(path, written) for paths in node.writes for written in paths)
         awaiting = self._awaited.pop(node.id, ()) if self._awaited else ()
@@ -133,7 +136,7 @@ class Graph(Struct, eq=False):
         state = node.state
         if state == ENDED:
             return
-        node.state, node.ok = ENDED, ok
+        node.state, node.ok, node.chosen = ENDED, ok, chosen
         if not node.at:  # it was never added
             return
         if state:
@@ -143,7 +146,7 @@ class Graph(Struct, eq=False):
             for read in node.requirements:
                 read.close()
         if node.groups:
-            node.leave(chosen)
+            node.leave()
         for read, place in node.feeds:
             if read.fed.get(place) is node:
                 place.set_fed(read, None)
@@ -194,8 +197,27 @@ class Graph(Struct, eq=False):
 
     def _admit(self, node: Node, instance: str | None) -> None:
         node.at = next(self._numbers)
-        node.instance = instance
+        if instance is not None:
+            node.instance = instance
         self.known.setdefault(node.id, node)
+
+    def _register(self, node: Node, writes: Expression) -> Sequence[tuple[ReadRequirement, IndexNode]]:
+        """Record the paths that a call writes to. Return the reads that wait there and have no feeder."""
+        node.writes = writes.alternatives
+        if self._unindexed is None:
+            return self._index.register(node)
+        self._unindexed.append(node)
+        if len(self._unindexed) == MOST_UNINDEXED:
+            self._fill_index()
+        return ()
+
+    def _fill_index(self) -> None:
+        """Put the calls before the first one that reads into the index, which has all calls from now on."""
+        writers, self._unindexed = self._unindexed, None
+        for node in writers or ():
+            self._index.register(node)
+            if node.state == ENDED:
+                node.leave()
 
     def _follow(self, node: Node, after: Sequence[str]) -> bool:
         """Wait for the calls in `after`; return True if the call names itself."""
@@ -229,6 +251,8 @@ class Graph(Struct, eq=False):
     def _order(self, node: Node, reads: Sequence[Expression]) -> Sequence[Path]:
         """Wait for the earlier calls that write where this one reads. Return the paths without a value or a writer."""
         instance, has = node.instance, self._has
+        if self._unindexed is not None:
+            self._fill_index()
         paths: list[Path] = []
         for expression in reads:
             only = expression.only

@@ -47,15 +47,13 @@ class Index(Struct, eq=False):
                         blocked = True
         return blocked
 
-    def register(
-        self, node: Node, alternatives: tuple[tuple[Path, ...], ...]
-    ) -> list[tuple[ReadRequirement, IndexNode]]:
+    def register(self, node: Node) -> list[tuple[ReadRequirement, IndexNode]]:
         """Record the paths that a call writes to. Return the reads that wait there and have no feeder."""
         groups: list[Group] = []
         fed: list[tuple[ReadRequirement, IndexNode]] = []
         ends = []
         roots = self.roots if node.instance is None else self.instances.setdefault(node.instance, {})
-        for paths in alternatives:
+        for paths in node.writes:
             for path in paths:
                 place = roots.get(path[0])
                 if place is None:
@@ -79,8 +77,8 @@ class Index(Struct, eq=False):
                 if place.unfed_sub:
                     fed += unfed_below(place)
             ends.append(len(groups))
-        node.writes, node.groups = alternatives, groups
-        if len(alternatives) > 1:
+        node.groups = groups
+        if len(node.writes) > 1:
             node.branches = [groups[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         return fed
 

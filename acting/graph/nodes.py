@@ -79,6 +79,7 @@ class Node(Struct, eq=False):
     why: Why | Literal[""] = ""
     instance: str | None = None
     ok: bool = False
+    chosen: int | None = None  # index of the alternative of its output path that it has written
     waiting: int = 0  # count of the calls and barriers that block it
     after: int = 0  # count of the calls in its `after` that have not ended well
     lacking: int = 0  # count of its open requirements
@@ -97,16 +98,16 @@ class Node(Struct, eq=False):
     def ended(self) -> bool:
         return self.state == ENDED
 
-    def leave(self, chosen: int | None) -> None:
+    def leave(self) -> None:
         """Remove an ended call from its groups; record the reason at the paths that it did not write to."""
         for group in self.groups:
             group.live -= 1
-        if chosen is None and not self.ok:
+        if self.chosen is None and not self.ok:
             lost = CHOSE_ANOTHER if self.why == "branch" else FAILED
             for group in self.groups:
                 group.lost |= lost
         elif self.branches:
-            written = set(self.branches[chosen or 0])
+            written = set(self.branches[self.chosen or 0])
             for group in self.groups:
                 if group not in written:
                     group.lost |= CHOSE_ANOTHER

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+
+from acting.graph import graph
 from acting.graph.graph import Graph
 from acting.graph.nodes import Node
 from spar.data.blackboard import Board
@@ -211,3 +214,24 @@ def test_what_is_stuck_can_be_asked_whatever_was_ended_before() -> None:
             plan.graph.end(node, ok=False)
     assert plan.graph.pending == 0
     assert plan.graph.stuck() is None
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 9])
+def test_a_call_that_reads_knows_all_calls_before_it_that_write(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "MOST_UNINDEXED", most)
+    plan = Plan()
+    for name in ("a", "b", "c", "d"):
+        plan.add(name, write=name if name != "d" else "d || e")
+    plan.end("a")
+    plan.graph.end(plan.nodes["b"], ok=False)
+    plan.end("d")
+    plan.ready()
+
+    for name, reads in (("x", ("a", "c")), ("y", ("b",)), ("z", ("e",))):
+        assert plan.add(name, reads)
+
+    assert plan.ready() == []
+    plan.end("c")
+    assert plan.ready() == ["x"]
+    plan.end("x")
+    assert plan.settle() == {"y": "dep_failed", "z": "branch"}
