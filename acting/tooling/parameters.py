@@ -25,13 +25,14 @@ from msgspec import Struct
 from acting.tooling.signatures import Signature, first_line
 from spar.checks import SCALARS, shorten
 from spar.data.json_schema import JsonSchema, SchemaProblem, join_sentences, sentence
-from spar.data.paths import MAX_DEPTH, MAX_VALUES, ValueTooLargeError
+from spar.data.paths import MARK, MAX_DEPTH, MAX_VALUES, NOTHING, ValueTooLargeError
 from spar.decoding import convert, misfit, worded
 from spar.errors import ConfigError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+_SHORT, _LARGE = 256, 1 << 63  # most characters of a short text; bound of integers that 64 bits hold
 _SHOWN = 3  # errors in one message; a planner needs no more to see what it did wrong
 
 
@@ -50,11 +51,12 @@ class Parameters:
     """The parameters of one tool: `schema` for planners, `validate` for calls; both compiled when first needed.
 
     `context` is the name of the parameter annotated `ToolContext`, or "". `is_empty` says that the tool takes none.
-    `is_compiled` says that a call need not wait for `compile`.
+    `is_compiled` says that a call need not wait for `compile`. `scalars` has the types of the JSON scalars that a
+    parameter takes just as they are, by its name.
     """
 
     __slots__ = ("_make_schema", "_names", "_objections", "_partial_take", "_required", "_take", "_tool", "context",
-                 "is_compiled", "is_empty")  # fmt: skip
+                 "is_compiled", "is_empty", "scalars")  # fmt: skip
 
     def __init__(
         self,
@@ -68,8 +70,9 @@ class Parameters:
         required: Collection[str],
         is_open: bool,
         partial_take: Callable[[], Take] | None = None,
+        scalars: Mapping[str, frozenset[type]] = NOTHING,
     ) -> None:
-        self._make_schema, self.context = schema, context
+        self._make_schema, self.context, self.scalars = schema, context, scalars
         #: Validates some of the parameters; the others may be absent.
         self._partial_take = partial_take
         self._required = frozenset(required) - {"_tool"}
@@ -102,7 +105,7 @@ class Parameters:
         objections = partial(_sentences_of_types, tuple(signature.fields))
         partial_take = cache(lambda: _strict_take(_partial_validator(adapter())))
         return cls(tool, schema, signature.fields, take, objections, signature.context, required=signature.required,
-                   is_open=signature.is_open, partial_take=partial_take)  # fmt: skip
+                   is_open=signature.is_open, partial_take=partial_take, scalars=signature.scalars)  # fmt: skip
 
     @classmethod
     def of_schema(cls, tool: str, schema: Mapping[str, Any], *, context: str = "") -> Parameters:
@@ -138,6 +141,28 @@ class Parameters:
         return cls(tool, lambda: whole, list(parameters), lambda: take,
                    partial(_sentences_of_schema, list(parameters)), context,
                    required=whole.get("required", ()), is_open=whole["additionalProperties"] is not False)  # fmt: skip
+
+    def inspect(self, params: dict[str, Any]) -> tuple[bool, bool, bool]:
+        """Return whether all parameters are short scalars, which can be stored as they are; whether any may be a
+        reference; and whether the tool takes them just as they are, if those have values that it takes."""
+        is_small, may_refer, fits, scalars = True, False, not self._required.difference(params), self.scalars
+        for name, value in params.items():
+            kind = type(value)
+            if kind not in scalars.get(name, ()) and not (kind is str and value[:1] == MARK and name in scalars):
+                fits = False
+            if kind is str:
+                if value[:1] == MARK:
+                    may_refer = True
+                if len(value) > _SHORT or not (value.isascii() or value.isprintable()):  # a lone surrogate is not
+                    is_small = False
+            elif kind is int:
+                if not -_LARGE < value < _LARGE:
+                    is_small = False
+            elif kind is float:
+                is_small = False
+            elif kind not in SCALARS:
+                is_small, may_refer = False, True
+        return is_small, may_refer, fits and is_small
 
     def compile(self) -> None:
         """Make what validates calls. An error comes again, and is told, when a call is validated."""

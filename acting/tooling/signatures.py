@@ -54,6 +54,11 @@ class Signature(Struct, frozen=True):
         """Return whether JSON can express each type for sure, so that no error can come from compiling them later."""
         return all(_is_sure(kind) for kind, _ in self.fields.values())
 
+    @property
+    def scalars(self) -> dict[str, frozenset[type]]:
+        """Return the types of the JSON scalars that each parameter takes just as they are."""
+        return {name: _scalars(kind) for name, (kind, _) in self.fields.items()}
+
     def adapter(self) -> TypeAdapter[Any]:
         """Return pydantic's adapter of a TypedDict of the parameters, with exact integers."""
         from pydantic import TypeAdapter  # heavy, and not needed for tools without parameters
@@ -87,6 +92,14 @@ def _is_sure(kind: Any) -> bool:
     if origin is Literal:
         return all(type(value) in (str, int, bool) for value in args)
     return origin in _SURE_CONTAINERS and bool(args) and all(map(_is_sure, args))
+
+
+def _scalars(kind: Any) -> frozenset[type]:
+    """Return the types of the JSON scalars that a type takes just as they are; a float may come from an integer."""
+    if kind in (str, int, bool, type(None)):
+        return frozenset({kind})
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
+    return frozenset() if float in members else frozenset().union(*map(_scalars, members))
 
 
 def _fields(

@@ -535,3 +535,42 @@ def test_making_a_tool_makes_neither_its_schema_nor_its_validator_before_somebod
 def google_plain(city: str, days: int = 3, how: Literal["fast", "slow"] | None = None) -> str:
     """Say the weather."""
     return city * days
+
+
+KINDS = [str, int, bool, float, None, int | None, str | int, bool | int, float | int, Any, Colour, date, list[int]]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, Annotated[int, Ge(1)], Literal["a"], Colour | str])
+def test_parameters_that_need_no_validation_are_those_that_it_leaves_as_they_are(kind: Any) -> None:
+    def work(value: Any, other: int = 0) -> None: ...
+
+    work.__annotations__["value"] = kind
+    parameters = Parameters.of_function("work", work, context_type=ToolContext)
+    fitting = 0
+    for value in (
+        "",
+        "a",
+        "red",
+        "†a.b",
+        "é",
+        "\ud800",
+        "x" * 300,
+        0,
+        5,
+        -(1 << 62),
+        1 << 70,
+        True,
+        1.0,
+        1.5,
+        None,
+        [],
+        {},
+    ):
+        for params in ({"value": value}, {"value": value, "other": 1}, {"other": 1}, {"value": value, "extra": 1}):
+            _, may_refer, fits = parameters.inspect(params)
+            if fits and not may_refer:
+                taken = parameters.validate(params)
+                assert taken == params
+                assert list(map(type, taken.values())) == list(map(type, params.values()))
+                fitting += 1
+    assert fitting or kind not in (str, int, bool, None, int | None)
