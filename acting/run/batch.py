@@ -19,9 +19,9 @@ from functools import partial
 from typing import Any, Final
 
 from acting.graph.graph import Graph
-from acting.graph.nodes import ATTEMPT, ENDED, MOVES
+from acting.graph.nodes import ATTEMPT, ENDED, HELD, MOVES
 from acting.run.attempt import copied_result, finish, goes_on
-from acting.run.call_state import IN_A_ROW, Step, date_at
+from acting.run.call_state import IN_A_ROW, Step, date_at, weight
 from acting.run.checks import decode
 from acting.run.holds import RARE_KEYS, Confirm, Terms
 from acting.run.order import CallJournalWriter, Order
@@ -35,12 +35,13 @@ from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.facts import CallsPlanned
 from spar.failpoints import armed, crashpoint
 from spar.protocols import CALLED_FOR
-from spar.threads import OTHERS_TURN, SLICE, in_slices
+from spar.threads import OTHERS_TURN, SLICE
 from spar.types import SERVICE_KEYS, Action, ActionResult, ActionStatus, Call, CallResult, Fault, Message, copy_with
 
 GIVEN_UP_LIMIT: Final = 64  # calls given up in a row at the end of a batch, before other tasks get their turn
 LARGEST_START: Final = 64  # most workers started at once
 
+_LIGHT = frozenset({type(None), bool, int, float})  # types of values that weigh nothing
 _END_EVENTS: dict[str, Any] = {"ok": CallCompleted, "skipped": CallSkipped, "denied": CallSkipped}
 
 
@@ -59,14 +60,11 @@ class Batch:
         self.steps: list[Step] = []
         self._runtime, self._board, self.scope = runtime, board, scope
         self._graph = Graph(board.has, runtime.fallback, earlier)
-        context = copy_context()  # tools run in it; its variable CALLED_FOR names their cycle and run
+        self._context = context = copy_context()  # tools run in it; its variable CALLED_FOR names their cycle and run
         if scope.cycle_id or scope.run_id is not None:
             context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
         self._begin = partial(Step.begin, runtime=runtime, context=context)
-        # What it has written, the messages that are built of the first notes, and the errors that are built.
-        self._writes = Writes(runtime, board, self._graph, [])
-        self._messages: list[dict[str, Any]] = [*replay.messages] if replay is not None else []
-        self._built = 0
+        self._writes = Writes(runtime, board, self._graph, [*replay.messages] if replay is not None else [])
         self._errors: dict[Step, dict[str, Any]] = {}
         self._at_work = 0  # count of calls that have begun and not ended
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -127,7 +125,7 @@ class Batch:
 
     def _arrive(self, item: Any) -> None:
         """Take one call: decode and prepare it, add it to the graph, and start the calls that are ready."""
-        runtime, scope, replay = self._runtime, self.scope, self._replay
+        runtime, scope, replay, graph = self._runtime, self.scope, self._replay, self._graph
         call, wrong = item, ""
         if not (type(item) is Call and PLAIN[Call](item) and item.tool and item.id and item.instance != ""
                 and SERVICE_KEYS.issuperset(item.meta)):  # fmt: skip
@@ -140,20 +138,23 @@ class Batch:
             self._writer.tell(CallsPlanned, calls=(call,))
         if runtime.wanted[CallProposed]:
             runtime.publish(CallProposed(call=call, cycle_id=scope.cycle_id, run_id=step.run_id))
-        reads, why = step.prepare(runtime.catalog, self._board, wrong, self._graph.known)
-        if replay is not None and why is None and replay.take_over(step, runtime, self._graph):
+        reads, why = step.prepare(runtime.catalog, self._board, wrong, graph.known)
+        if replay is not None and why is None and replay.take_over(step, runtime, graph):
             self._drain()
             return
         if why is not None:
-            self._graph.refuse(step, step.target, step.call.instance)
-        elif not self._graph.add(step, reads, step.target, call.after, step.call.instance):
+            graph.refuse(step, step.target, step.call.instance)
+        elif not graph.add(step, reads, step.target, call.after, step.call.instance):
             why = fault("cycle", "it waits for itself, directly or through others", call.tool)
         if why is not None:
             self._record(step, step.failed(why))
         elif not step.entry.is_free or runtime.is_sequential:
             self._order.enter(step)
-        if replay is None or replay.is_on_board:
-            self._drain()
+        if (replay is None or replay.is_on_board) and not self._is_cut_off:
+            if step.state == HELD and len(graph.ready) == 1:  # the usual case
+                self._start(graph.ready.pop())
+            if graph.ready or graph.doomed or self._order.waiting:
+                self._drain()
 
     # -- starting
 
@@ -216,7 +217,9 @@ class Batch:
         else:
             is_usual = step.late is None and (not call.meta or RARE_KEYS.isdisjoint(call.meta))
             if is_usual and self._is_bare and entry.is_plain:
-                self._offer(step)
+                self._queue.append(step)
+                if not self._free:
+                    self._start_workers()
                 return
             step.holds = (self._terms.usual.get(entry) if is_usual else None) or self._terms.of(step, is_usual=is_usual)
             self._pass(step)
@@ -232,7 +235,9 @@ class Batch:
             step.passed += 1
         if step.lines:
             self._order.begin(step)
-        self._offer(step)
+        self._queue.append(step)
+        if not self._free:
+            self._start_workers()
 
     def _go_on(self, step: Step, refusal: CallResult | None = None, /) -> bool:
         """Let a held call go on, or end it; return False if it is over."""
@@ -247,12 +252,6 @@ class Batch:
         if self._has_more:
             asyncio.get_running_loop().call_soon(self._drain)  # another call may still be ending
         return result is None
-
-    def _offer(self, step: Step) -> None:
-        """Put a call that may start into the queue."""
-        self._queue.append(step)
-        if not self._free:
-            self._start_workers()
 
     def _start_workers(self) -> None:
         """Start workers, as many as queue and limits allow, if no worker is about to look at the queue."""
@@ -276,21 +275,22 @@ class Batch:
             self._done.set()
 
     async def _work(self) -> None:
-        runtime, turns = self._runtime, 0
+        runtime, context, writes, graph, order, turns = (
+            self._runtime, self._context, self._writes, self._graph, self._order, 0)  # fmt: skip
         step: Step | None = None
         try:
             while self._queue:
                 step = self._queue.popleft()
                 if step.result is not None:
                     continue
-                step.state, step.moment = ATTEMPT, self._writes.count
+                step.state, step.moment = ATTEMPT, writes.count
                 self._at_work += 1
                 if step.call.meta:
                     step.select_messages(self._board)
-                ended = self._begin(step)
+                ended = step.begin(runtime, context)
                 if armed:
                     crashpoint("act.spawned")
-                if step.copying is not None:  # the queue waits, so that large results come one by one
+                if ended is None and step.copying is not None:  # the queue waits: large results come one by one
                     ended = await copied_result(runtime, step)
                 if ended is None or (ended.fault is not None and goes_on(step, ended)):
                     self._hand_over()
@@ -299,14 +299,17 @@ class Batch:
                     if ended is None:
                         return
                     self._free += 1
-                step.draft = ended
                 if runtime.hooks is not None and not runtime.hooks.used.isdisjoint(REVIEWS):
+                    step.draft = ended
                     self._hand_over()
                     self._terms.free_slots(step)
-                    step.draft = await reviewed(runtime, step.scope, ended)
+                    step.draft = ended = await reviewed(runtime, step.scope, ended)
                     self._free += 1
-                self._complete(step, step.draft)
-                turns += 1 if step.draft.status == "ok" and step.draft.output is None else step.weight
+                if step.result is None:
+                    self._record(step, ended)
+                    if graph.ready or graph.doomed or order.due or graph.open <= len(order.waiting):
+                        self._drain()
+                turns += 1 if ended.status == "ok" and type(ended.output) in _LIGHT else weight(ended)
                 if turns >= IN_A_ROW:
                     turns = 0
                     await OTHERS_TURN
@@ -355,7 +358,7 @@ class Batch:
 
     def _record(self, step: Step, result: CallResult) -> None:
         """Record a result: write its value, publish its event, and free the calls that wait for it."""
-        runtime, writes = self._runtime, self._writes
+        runtime, writes, graph = self._runtime, self._writes, self._graph
         if step.holds:
             holds, step.holds = step.holds[: step.passed], ()
             for hold in holds:
@@ -366,32 +369,32 @@ class Batch:
             runtime.spending.release(step)
         if self._writer is not None:
             self._writer.ended(step, result)
-        chosen, is_alone = None, self._at_work <= 1
-        at = result.started_at
+        chosen, at, status = None, result.started_at, result.status
         if at is None or result.duration >= 0.001:
             at = date_at(runtime, runtime.clock.monotonic())
-        if result.status == "ok" and result.reason != "detached":
+        if status == "ok" and result.reason != "detached":
             if step.target is not None or type(result.output) is Message:
-                result, chosen = writes.apply(step, result, at, is_alone=is_alone)
+                result, chosen = writes.apply(step, result, at, is_alone=self._at_work <= 1)
+                status = result.status
             elif step.entry.activity:  # the value of a latent call without a path is no data for others
                 writes.notes.append((step, None, "set", result.output, at))
                 data = {"call": step.call.id, "tool": step.call.tool, "output": result.output}
                 self._board.patch("result", data)
-                if self._graph.is_watched:
-                    self._graph.written(("result",), data)
-        status = result.status
+                if graph.is_watched:
+                    graph.written(("result",), data)
         if status != "ok":
             if result.attempts and status in ("failed", "timeout"):
-                result, chosen = writes.handled(step, result, at, is_alone=is_alone)
+                result, chosen = writes.handled(step, result, at, is_alone=self._at_work <= 1)
             elif result.reason == "parked":
                 self._parking.add(step)
         step.result = result
         if step.state == ATTEMPT:
             self._at_work -= 1
-        self._graph.end(step, status == "ok", chosen)
+        graph.end(step, status == "ok", chosen)
         kind = _END_EVENTS.get(status, CallFailed)
         if runtime.wanted[kind] and result.reason != "detached":  # last, because a listener may stop the batch
-            runtime.publish(kind(call=result.call, cycle_id=self.scope.cycle_id, run_id=step.run_id, result=result))
+            about = kind(call=result.call, cycle_id=self.scope.cycle_id, run_id=step.run_id, result=result, at=at)
+            runtime.publish(about)
         if armed:
             crashpoint("act.next_ready")
 
@@ -410,10 +413,12 @@ class Batch:
             raise self._breakdown
         await self._leave_behind()
         if len(self.steps) > SLICE:  # the results of the calls do not change any more
-            async for step, *note in in_slices(self._writes.notes):
-                self._messages += step.describe(*note)
-                self._built += 1
-            self._errors = {step: error_of(step) async for step in in_slices(self.steps) if is_shown_error(step)}
+            while self._writes.describe(SLICE):
+                await OTHERS_TURN
+            for start in range(0, len(self.steps), SLICE):
+                some = self.steps[start : start + SLICE]
+                self._errors |= {step: error_of(step) for step in some if not step.ok and is_shown_error(step)}
+                await OTHERS_TURN
         del self._writer, self._parking, self._terms  # they refer back to the batch, whose memory is to be free at once
 
     def stop(self, why: str, reason: str = "dep_failed", fault: Fault | None = None) -> None:
@@ -490,8 +495,6 @@ class Batch:
         action = copy_with(self.action, calls=tuple([result.call for result in results]))
         state = self._board.state
         self._graph.close()  # its parts refer to one another
-        for step, paths, method, value, at in self._writes.notes[self._built :]:
-            self._messages += step.describe(paths, method, value, at)
-            self._built += 1
-        return ActionResult(action, status, results, state, (*self._messages, *late, *others), tuple(errors),
+        self._writes.describe(len(self._writes.notes))
+        return ActionResult(action, status, results, state, (*self._writes.messages, *late, *others), tuple(errors),
                             self._fault, runtime.clock.monotonic() - self._began)  # fmt: skip

@@ -35,6 +35,7 @@ from spar.checks import SCALARS, shorten
 from spar.clock import Clock
 from spar.data.blackboard import Board, LateCopy, message_of, with_copies, write_messages
 from spar.data.json_safe import NotJsonError, is_flat, plain, shortened, text
+from spar.data.json_safe.copier import LARGE
 from spar.data.json_safe.slices import copied_in_slices, is_large, weigh
 from spar.data.paths import (
     MARK,
@@ -53,30 +54,8 @@ from spar.facts import AttemptStarted
 from spar.types import SERVICE_KEYS, Call, CallResult, CallStatus, Fault, Message, replace
 
 _UNKNOWN: Final[Any] = None  # until the call is prepared
-_SHORT, _LARGE = 256, 1 << 63  # most characters of a short text; bound of integers that 64 bits hold
 _LARGEST_PROGRESS = 1 << 16  # bytes of a progress report as JSON; it is only shown
 _NAMES = 1024  # characters of all names of a call together that need no cutting
-
-
-def _inspect(params: dict[str, Any]) -> tuple[bool, bool]:
-    """Return whether all parameters are short scalars, which can be stored as they are, and whether any may be a
-    reference."""
-    is_small, may_refer = True, False
-    for value in params.values():
-        kind = type(value)
-        if kind is str:
-            if value[:1] == MARK:
-                may_refer = True
-            if len(value) > _SHORT or not (value.isascii() or value.isprintable()):  # a lone surrogate is not printable
-                is_small = False
-        elif kind is int:
-            if not -_LARGE < value < _LARGE:
-                is_small = False
-        elif kind is float:
-            is_small = False
-        elif kind not in SCALARS:
-            is_small, may_refer = False, True
-    return is_small, may_refer
 
 
 _text_of = lru_cache(16)(datetime.isoformat)  # calls of a millisecond have the same time
@@ -94,8 +73,9 @@ def wire_of(call: Call, *, is_small: bool = False) -> dict[str, Any]:
         is_own = is_small or (type(call.params) is dict and type(call.meta) is dict and type(call.after) is tuple)
         wire = call.to_wire() if is_own else asdict(call)
         if is_own and not call.meta and (is_small or is_flat(call.params)):
-            names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
-            if len(names) <= _NAMES and (names.isascii() or names.isprintable()):  # a lone surrogate is neither
+            path = (call.output_path or "").removeprefix(MARK)
+            names = "".join((call.id, call.tool, path, call.instance or "", call.reason, *call.after))
+            if len(names) <= _NAMES and names.isascii():  # others may hold a lone surrogate
                 return wire
     except Exception:  # a program has put values of wrong types into the fields
         wire = asdict(call)
@@ -191,24 +171,25 @@ class Step(Node, eq=False, kw_only=True):
                 self.call, entry = call, _ = catalog.bound(call)
                 if call.output_path is not None:
                     self.target = parse_write(call.output_path)
-            self.entry = entry
+            self.entry, fits = entry, False
             params = call.params
             if params:
-                self.is_small, may_refer = _inspect(params)
-                if not self.is_small:
+                is_small, may_refer, fits = entry.parameters.inspect(params)
+                if not is_small:
+                    self.is_small = False
                     check_finite(call.tool, params)
                 if may_refer:
                     by_name = references(params)
                     reads = distinct(chain.from_iterable(by_name.values()))
                     if not reads:
-                        self.params = params = resolve(params, board.look)
+                        self.params, fits = (params := resolve(params, board.look)), False
                     else:
                         self.references = by_name
                         if isinstance(entry, LatentTool) and not all(
                             board.knows(path, call.instance) for path in reads
                         ):
                             self.entry = catalog.rewritten(entry)
-            if params or not entry.parameters.is_empty:
+            if not fits and (params or not entry.parameters.is_empty):
                 params = entry.parameters.validate(params, self.references if reads else ())
             self.arguments = params
         except ValueTooLargeError as error:
@@ -265,9 +246,10 @@ class Step(Node, eq=False, kw_only=True):
         return self._take(with_copies(params))
 
     def _take(self, params: dict[str, Any]) -> Fault | None:
-        self.params = params
+        self.params, parameters = params, self.entry.parameters
+        _, may_be_text, fits = parameters.inspect(params)  # what begins like a reference is a text now
         try:
-            self.arguments = self.entry.parameters.validate(params)
+            self.arguments = params if fits and not may_be_text else parameters.validate(params)
             return None
         except STRUCTURAL as error:
             return structural(error, self.call.tool)
@@ -299,7 +281,13 @@ class Step(Node, eq=False, kw_only=True):
             self.deadline = now + timeout
         if runtime.wanted[CallStarted]:
             runtime.publish(
-                CallStarted(call=self.call, cycle_id=scope.cycle_id, run_id=self.run_id, attempt=self.number)
+                CallStarted(
+                    call=self.call,
+                    cycle_id=scope.cycle_id,
+                    run_id=self.run_id,
+                    attempt=self.number,
+                    at=date_at(runtime, now),
+                )
             )
         if entry.context:
             arguments = {**arguments, entry.context: _tool_context(runtime, self)}
@@ -324,17 +312,18 @@ class Step(Node, eq=False, kw_only=True):
     def returned(self, value: Any, clock: Clock, limit: int) -> CallResult | None:
         """Return the result for a value that the tool returned: failed if it cannot be stored, or is not as promised
         by the tool or expected by the call. None if it is large: then `copying` makes the result in slices."""
-        if value is not None:
-            if is_large(value.data if type(value) is Message else value):
+        if value is not None and type(value) is not bool and not (type(value) is int and -LARGE < value < LARGE):
+            if type(value) not in SCALARS and is_large(value.data if type(value) is Message else value):
                 self.copying = self._copied(value, clock, limit)
                 return None
             try:
                 value = fit(value, limit)
             except _UNFIT as error:
                 return self.make_result("failed", clock, why=unfit(error, value, self.entry.name, limit))
-        if self.entry.output is None and not self.call.meta:
-            return self.make_result("ok", clock, value)
-        return self._judged(value, clock)
+        if self.entry.output is not None or self.call.meta:
+            return self._judged(value, clock)
+        return CallResult(self.call, "ok", "", value, None, self.number, self.started_at,
+                          clock.monotonic() - self.began)  # fmt: skip
 
     def _copied(self, value: Any, clock: Clock, limit: int) -> Iterator[CallResult | None]:
         """Copy a large value, once more for the board; yield None after each slice, and last the result."""
@@ -399,14 +388,6 @@ class Step(Node, eq=False, kw_only=True):
 
     # -- its result
 
-    @property
-    def weight(self) -> int:
-        """Return as how many calls in a row a call counts that has ended with its draft."""
-        if self.draft is None or self.draft.status != "ok":
-            return _FAILED
-        value = self.draft.output.data if type(self.draft.output) is Message else self.draft.output
-        return 1 if value is None else 1 + weigh(value, IN_A_ROW * _VALUES) // _VALUES
-
     def describe(self, paths: Sequence[Path] | None, method: str, value: Any, at: datetime) -> list[dict[str, Any]]:
         """Return the messages about a value of the call, with the fields that models do not see (`_call`, `_date`).
 
@@ -459,6 +440,14 @@ def _go_on(coroutine: Coroutine[Any, Any, Any], waits_for: Any, context: Context
                 waits_for = run(coroutine.send, sent)
     except StopIteration as stop:
         return stop.value
+
+
+def weight(ended: CallResult) -> int:
+    """Return as how many calls in a row a call counts that has ended so."""
+    if ended.status != "ok":
+        return _FAILED
+    value = ended.output.data if type(ended.output) is Message else ended.output
+    return 1 if value is None else 1 + weigh(value, IN_A_ROW * _VALUES) // _VALUES
 
 
 def date_at(runtime: Any, now: float) -> datetime:

@@ -19,6 +19,7 @@ from acting.run.checks import fit, unfit
 from acting.run.holds import judge_trust
 from acting.run.runtime import Runtime
 from acting.tooling.context import Scope, fault
+from spar.checks import SCALARS
 from spar.data.blackboard import Board, message_of
 from spar.data.json_safe import NotJsonError, copied
 from spar.data.paths import MISSING, Expression, Path, PathIndex, ValueTooLargeError, get, render
@@ -45,13 +46,15 @@ def _latest(one: _Last, other: _Last) -> _Last:
 
 
 class Writes(Struct, eq=False):
-    """Writer of the values of one batch. `notes` are what it has written, in order; `count` is the number of the writes
-    that another call may overwrite."""
+    """Writer of the values of one batch. `notes` are what it has written, in order; `messages` tell of the first of
+    them, and what was told before; `count` is the number of the writes that another call may overwrite."""
 
     _runtime: Runtime
     _board: Board
     _graph: Graph
-    notes: list[Note]
+    messages: list[dict[str, Any]]
+    notes: list[Note] = field(default_factory=list)
+    _described: int = 0  # count of the notes that the messages tell of
     count: int = 0
     _last: PathIndex[_Last] = field(default_factory=partial(PathIndex, _latest))
 
@@ -62,15 +65,24 @@ class Writes(Struct, eq=False):
         Returns: the result (failed if the value cannot be written), and the index of the alternative of its output path
         that was written (None for none).
         """
-        if type(result.output) is Message or step.target is None:
-            return self._append(step, result.output, result, at)
+        value, target = result.output, step.target
+        if type(value) is Message or target is None:
+            return self._append(step, value, result, at)
         try:
-            self._write(step, step.target.alternatives[0], result.output, step.call.output_method, at, is_alone)
+            self._write(step, target.alternatives[0], value, step.call.output_method, at, is_alone)
         except ValueError as error:
             tool = step.call.tool
             message = f"tool {tool!r} returned what cannot be written to {str(step.target)!r}: {error}"
             return replace(result, status="failed", fault=fault("bad_output", message, tool)), None
         return result, 0
+
+    def describe(self, most: int) -> bool:
+        """Make the messages of the next notes; return whether there are any."""
+        messages, notes = self.messages, self.notes[self._described : self._described + most]
+        for step, paths, method, value, at in notes:
+            messages += step.describe(paths, method, value, at)
+        self._described += len(notes)
+        return bool(notes)
 
     def handled(self, step: Step, result: CallResult, at: datetime, *, is_alone: bool) -> tuple[CallResult, int | None]:
         """Write a call's error to the last of several alternatives of its output path, if that one is for errors.
@@ -93,15 +105,18 @@ class Writes(Struct, eq=False):
 
     def _write(self, step: Step, paths: Sequence[Path], value: Any, method: str, at: datetime, is_alone: bool) -> None:
         """Write a value to the board. Raises: ValueError when it cannot be written; nothing has changed then."""
-        call, board, graph = step.call, self._board, self._graph
-        sliced, step.for_board = step.for_board, None
-        own_copy = sliced[1] if sliced is not None and sliced[0] is value else copied(value)
+        call, board, graph, own_copy = step.call, self._board, self._graph, value
+        if type(value) not in SCALARS:
+            sliced, step.for_board = step.for_board, None
+            own_copy = sliced[1] if sliced is not None and sliced[0] is value else copied(value)
         written: Sequence[Any]
         if len(paths) == 1:
             written = (board.write(paths[0], own_copy, method, call.instance),)
         else:
             written = board.spread(paths, own_copy, method, call.instance)
         self.notes.append((step, paths, method, value, at))
+        if is_alone and self.count <= step.moment and not graph.is_watched:
+            return
         for path, new_value in zip(paths, written, strict=True):
             if (not is_alone or self.count > step.moment) and (rival := self._rival(step, path, method)):
                 self._runtime.tell(WriteConflict, path=render(path), calls=(rival, call.id))

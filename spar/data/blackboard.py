@@ -131,14 +131,24 @@ class Board:
 
         Raises: ValueError when the method does not fit the present value; nothing is changed then.
         """
-        kind, inside = path[0], path[1:]
+        kind = path[0]
+        if (
+            method == "set"
+            and instance is None
+            and len(path) == 2
+            and not (self._copies or self._changes or self._patches)
+            and type(root := self._kinds.get(kind)) is dict
+        ):
+            root[path[1]] = value  # the usual case
+            return value
+        inside = path[1:]
         if self._copies:
             self._finish_copies(path)
         if instance is not None:
             view = self._view_of(kind, instance)
             self._check(path, value, method, instance)
             return view.write(inside, value, method)
-        if method == "set" and inside:  # the usual case; `put` makes the necessary checks
+        if method == "set" and inside:  # `put` makes the necessary checks
             self._kinds[kind], new = put(self._value(kind), inside, value), value
         else:
             self._kinds[kind], new = apply(self._check(path, value, method, None), inside, value, method)
@@ -316,10 +326,10 @@ def write_messages(paths: Sequence[Path], value: Any, instance: str | None = Non
     """Return the messages about one value written to some paths: one message for each kind, with one object for each
     segment."""
     if len(paths) == 1:
-        kind, *inside = paths[0]
-        for segment in reversed(inside):
+        path = paths[0]
+        for segment in path[:0:-1]:
             value = {segment: value}
-        return [message_of(kind, value, instance)]
+        return [message_of(path[0], value, instance)]
     kinds: dict[str, Any] = {}
     for path in paths:
         kinds[path[0]] = merge(kinds.get(path[0], MISSING), nest(path[1:], value))
