@@ -99,6 +99,7 @@ class Executor:
             runtime.approvals = approvals = Approvals(
                 approval, runtime.catalog.parts, check, runtime.clock, runtime.tell
             )
+            runtime.policy = approvals.policy
             approvals.is_at_work = lambda cycle_id: any(batch.scope.cycle_id == cycle_id for batch in self._batches)
             # What only an executor that asks people offers to its agent.
             self.resumable, self.waiting_runs = approvals.resumable, approvals.waiting_runs
@@ -140,12 +141,9 @@ class Executor:
             return "", f"there is no tool {call.tool!r}"
         if ASKED in call.meta:
             return "ask", str(call.meta[ASKED])
-        approvals = self._runtime.approvals
-        if approvals is None:
-            return entry.terms.approval, ""
         unresolved = [name for name, value in call.params.items() if marked(value)]
         effect = entry.effect_before(call.params, unresolved)
-        ruling = approvals.policy.decide(entry.terms, effect, call, call.params, trust_in(call, trust), session)
+        ruling = self._runtime.policy.decide(entry.terms, effect, call, call.params, trust_in(call, trust), session)
         return ruling.decision, ruling.why
 
     @property

@@ -12,6 +12,7 @@ must satisfy. An object under `_expect` is always a value, even if it looks like
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from types import NoneType
 from typing import Any, Final
@@ -26,6 +27,7 @@ from acting.tooling.registry import Catalog, UnknownToolError
 from acting.tooling.tool_schema import BadCallError
 from spar.checks import PLAIN, problem_of, shorten
 from spar.data.json_safe import MAX_OUTPUT, NotJsonError, is_bounded, plain, shortened, text, whole
+from spar.data.json_safe.canonical import canonical
 from spar.data.json_safe.slices import Copying, whole_in_slices
 from spar.data.json_schema import Output
 from spar.data.paths import MARK, BadReferenceError, ValueTooLargeError, parse, parse_write
@@ -151,18 +153,10 @@ def _difference(expected: Any, result: Any, where: str) -> str:
             if difference := _difference(value, result[key], f"{where}{key}."):
                 return difference
         return ""
-    if _is_same(expected, result):
-        return ""
+    with suppress(ValueError):
+        if canonical(expected) == canonical(result):  # unlike in Python, true is not 1
+            return ""
     return f"{where.rstrip('.') or 'it'} is {shorten(result)}, not {shorten(expected)}"
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal; unlike in Python, true is not 1."""
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_is_same(value, other[key]) for key, value in one.items())
-    return bool(one == other) and isinstance(one, bool) is isinstance(other, bool)
 
 
 @lru_cache(256)

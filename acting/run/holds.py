@@ -141,7 +141,7 @@ class Terms(Struct, Hold, eq=False):
             return False
         if approvals is None:
             return entry.is_let
-        trust, taint, policy = step.scope.trust, approvals.taint, approvals.policy
+        trust, taint, policy = step.scope.trust, approvals.taint, self._runtime.policy
         may_be_less = taint.of or entry.terms.brings_untrusted or "_trust" in step.call.meta
         # What an untrusted call writes concerns later cycles of its run, and parked calls, whose trust is their own.
         if may_be_less or (trust == "untrusted" and (step.scope.run_id is not None or approvals.known)):
@@ -223,12 +223,8 @@ class Terms(Struct, Hold, eq=False):
         return refusal
 
     def _ruling(self, step: Step, trust: Trust) -> Ruling:
-        entry, call, approvals = step.entry, step.call, self._runtime.approvals
-        if approvals is None:
-            return Ruling(entry.terms.approval, f"tool {entry.name!r} may not be called: its approval is 'deny'"
-                          if entry.terms.approval == "deny" else "")  # fmt: skip
-        effect = entry.effect_of(step.params)
-        return approvals.policy.decide(entry.terms, effect, call, step.arguments, trust, self._scope.session)
+        entry, policy, session = step.entry, self._runtime.policy, self._scope.session
+        return policy.decide(entry.terms, entry.effect_of(step.params), step.call, step.arguments, trust, session)
 
     # -- people
 

@@ -190,10 +190,9 @@ def _chosen(target: Expression | None, message: Message) -> tuple[int | None, st
     def is_there(path: Path) -> bool:
         return message.kind == path[0] and get(message.data, path[1:]) is not MISSING
 
-    chosen = next((at for at, paths in enumerate(target.alternatives) if all(map(is_there, paths))), None)
-    if chosen is None:
-        chosen = next((at for at, paths in enumerate(target.alternatives) if any(map(is_there, paths))), None)
-    if chosen is None:
+    alternatives = list(enumerate(target.alternatives))
+    fits = (at for is_filled in (all, any) for at, paths in alternatives if is_filled(map(is_there, paths)))
+    if (chosen := next(fits, None)) is None:
         return None, f"its message of kind {message.kind!r} holds nothing at {str(target)!r}, where it was to write"
     if (stray := next(_ends(message.kind, message.data, target.paths), None)) is None:
         return chosen, ""
