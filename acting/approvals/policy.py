@@ -52,16 +52,31 @@ class Ruling(Struct, frozen=True):
     why: str = ""
 
 
-class Rule(Struct, frozen=True):
-    """One compiled rule: each key that it names must match."""
+_Text = Annotated[str, Meta(min_length=1, max_length=_LONGEST)]
+_Pattern = Annotated[_Text | None, Meta(description=f"a pattern: text of at most {_LONGEST} characters")]
+_Effects = Annotated[tuple[Effect, ...], Meta(min_length=1)]
+_Trusts = Annotated[tuple[Trust, ...], Meta(min_length=1)]
+
+
+class Rule(Struct, frozen=True, forbid_unknown_fields=True):
+    """One rule: the decision, and the conditions. A call matches that meets each condition which is named."""
 
     decision: Approval
-    tests: tuple[tuple[str, Callable[[Any], bool]], ...]
-    names_trust: bool
-    text: str
+    tool: _Pattern = None
+    effect: Annotated[Effect | _Effects | None, Meta(description="one or a list of read, idempotent, once")] = None
+    trust: Annotated[Trust | _Trusts | None, Meta(description="one or a list of trusted, untrusted")] = None
+    session: _Pattern = None
+    params: Annotated[dict[str, Any] | None, Meta(description="a table of parameters")] = None
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """Return the decision and the conditions that are named."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
 
     def matches(self, about: Mapping[str, Any]) -> bool:
-        return all(test(about[key]) for key, test in self.tests)
+        """Return whether a call matches. Args: about: what it is, by the names of the conditions."""
+        conditions = [(value, expected) for key, value in about.items() if (expected := getattr(self, key)) is not None]
+        return all(value in words if type(words) is tuple else _fits(words, value) for value, words in conditions)
 
 
 class Policy:
@@ -76,7 +91,8 @@ class Policy:
         """Compile the rules. Raises: ConfigError that names the key, what was found and what is allowed."""
         self.untrusted = untrusted
         self.rules = tuple(_rule(index, rule) for index, rule in enumerate(rules))
-        self.revision = fingerprint({"untrusted": untrusted, "rules": [rule.text for rule in self.rules]})
+        texts = [canonical(rule.named).decode("utf-8", "surrogatepass") for rule in self.rules]
+        self.revision = fingerprint({"untrusted": untrusted, "rules": texts})
 
     def decide(self, terms: ToolTerms, effect: Effect, call: Call, params: Any, trust: Trust, session: str) -> Ruling:
         """Return the decision on a call of a tool with these terms; `params` are its values. Never raises."""
@@ -88,7 +104,7 @@ class Policy:
             about = {"tool": call.tool, "effect": effect, "trust": trust, "session": session, "params": params}
             for index, rule in enumerate(self.rules, 1):
                 if rule.matches(about):
-                    names_trust = rule.names_trust
+                    names_trust = rule.trust is not None
                     verb = {"auto": "lets it run", "ask": "asks about it", "deny": "forbids it"}[rule.decision]
                     ruling = Ruling(rule.decision, f"rule {index} of the approval rules {verb}")
                     break
@@ -106,50 +122,19 @@ def trust_in(call: Call, trust: Trust) -> Trust:
 # -- reading rules
 
 
-_Text = Annotated[str, Meta(min_length=1, max_length=_LONGEST)]
-_Pattern = Annotated[_Text | None, Meta(description=f"a pattern: text of at most {_LONGEST} characters")]
-_Effects = Annotated[tuple[Effect, ...], Meta(min_length=1)]
-_Trusts = Annotated[tuple[Trust, ...], Meta(min_length=1)]
-
-
-class _Conditions(Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of one rule: the decision, and what a call must be so that the rule matches."""
-
-    decision: Approval
-    tool: _Pattern = None
-    effect: Annotated[Effect | _Effects | None, Meta(description="one or a list of read, idempotent, once")] = None
-    trust: Annotated[Trust | _Trusts | None, Meta(description="one or a list of trusted, untrusted")] = None
-    session: _Pattern = None
-    params: Annotated[dict[str, Any] | None, Meta(description="a table of parameters")] = None
-
-
 def _rule(index: int, given: Any) -> Rule:
-    """Compile one rule. Raises: ConfigError naming the key, what was found and what is allowed."""
+    """Read one rule. Raises: ConfigError naming the key, what was found and what is allowed."""
     place, about = ("approval", "rules", index), f"approval rule {index + 1}"
-    conditions = settings_of(_Conditions, given, about, place)
-    named = {key: value for key, value in asdict(conditions).items() if value is not None}
+    rule = settings_of(Rule, given, about, place)
     try:
-        tests = tuple((key, _TESTS[key](value)) for key, value in named.items() if key in _TESTS)
+        _check_shape(rule.params)
     except ValueError as error:
-        raise ConfigError(f"{about}: params is {shorten(conditions.params)}, expected {error}", path=(*place, "params")
-                          ) from None  # fmt: skip
-    return Rule(conditions.decision, tests, "trust" in named, canonical(named).decode("utf-8", "surrogatepass"))
-
-
-def _words(words: str | tuple[str, ...]) -> Callable[[Any], bool]:
-    return frozenset((words,) if isinstance(words, str) else words).__contains__
+        sentence = f"{about}: params is {shorten(rule.params)}, expected {error}"
+        raise ConfigError(sentence, path=(*place, "params")) from None
+    return rule
 
 
 _pattern = cache(glob)  # compiled once; there are as many as the rules have
-
-
-def _by_pattern(text: str) -> Callable[[Any], bool]:
-    return partial(_fits, text)
-
-
-def _by_shape(params: Mapping[str, Any]) -> Callable[[Any], bool]:
-    _check_shape(params)
-    return partial(_fits, params)
 
 
 def _check_shape(expected: Any) -> None:
@@ -185,11 +170,6 @@ def _fits(expected: Any, value: Any) -> bool:
     # 1 and True are equal in Python, but not in JSON.
     return bool(value == expected) and isinstance(value, bool) == isinstance(expected, bool)
 
-
-#: Makers of the test for a value of a rule, by the key.
-_TESTS: Final[dict[str, Callable[[Any], Callable[[Any], bool]]]] = {
-    "tool": _by_pattern, "session": _by_pattern, "effect": _words, "trust": _words, "params": _by_shape,
-}  # fmt: skip
 
 MOST: Final = 20_000  # runs and batches, more than there can be at once; the least recently used one is dropped first
 _RESULT: Final[Path] = ("result",)
