@@ -33,19 +33,12 @@ from spar.records.approvals import (
     Approval,
     ApprovalStatus,
     DecidedError,
-    Decision,
     DigestMismatchError,
     Grant,
 )
 from spar.threads import Threads
 from spar.types import Call, replace
 
-OUTCOMES: Final[dict[Decision, ApprovalStatus]] = {
-    "approve": "approved",
-    "edit": "approved",
-    "replace": "approved",
-    "deny": "denied",
-}
 KEPT: Final = 1000  # settled approvals that stay readable
 _RUNS: Final = 10  # the limit of all questions is so many times the limit of one run
 

@@ -18,8 +18,8 @@ from typing import Any
 from msgspec import Struct
 
 from acting.approvals.decisions import (
-    OUTCOMES,
     BoundCall,
+    Fingerprint,
     Fingerprinter,
     Grants,
     asked_already,
@@ -61,7 +61,7 @@ class ApprovalQueue:
         self, fingerprinter: Fingerprinter, clock: Clock, tell: Callable[..., None], *, expires: float, most: int
     ) -> None:
         self.fingerprinter, self.clock, self._tell = fingerprinter, clock, tell
-        self._expires, self._most = expires, most
+        self._expires, self._expiry, self._most = expires, timedelta(seconds=expires), most
         self.agent = ""
         self.store: Records = InMemory()
         self._rows = KeptRows("approval", Approval, lambda row: row.agent == self.agent)
@@ -183,8 +183,9 @@ class ApprovalQueue:
         def answered(approval: Approval) -> Approval:
             self._demand_pending(approval, digest)
             now = self.clock.now()
-            until = approval.expires_at if decision == "deny" else now + timedelta(seconds=self._expires)
-            return moved(approval, OUTCOMES[decision], decided_at=now, expires_at=until, **changes)
+            if decision == "deny":
+                return moved(approval, "denied", decided_at=now, **changes)
+            return moved(approval, "approved", decided_at=now, expires_at=now + self._expiry, **changes)
 
         crashpoint("approval.decided_before_commit")
         try:
@@ -231,7 +232,7 @@ class ApprovalQueue:
             if (existing := asked_already(rows, bound_call, digest, scope, now)) is not None:
                 return existing
             demand_room(rows, scope, self._most)
-            until = now + timedelta(seconds=self._expires)
+            until = now + self._expiry
             row = Approval(self._rows.new_id("a"), bound_call.call, digest, now, until, why, bound_call.effect, trust,
                            self.agent, scope.session, scope.cycle_id, scope.run_id)  # fmt: skip
             for old in surplus(rows):
@@ -276,7 +277,7 @@ class ApprovalQueue:
 
         The fingerprint is taken again first: if the call is not the approved one any more, the approval becomes void.
         """
-        fingerprint, changed = None, "what would run now is not what was approved"
+        fingerprint, changed = Fingerprint("", {}), "what would run now is not what was approved"
         try:
             fingerprint = await self.fingerprinter.fingerprint(bound_call)
         except SparError as error:
@@ -287,8 +288,7 @@ class ApprovalQueue:
                 raise DecidedError(f"approval {row.id!r} cannot be used: it is {standing(row)}")
             if self.clock.now() >= row.expires_at:
                 return moved(row, "expired")
-            is_same = fingerprint is not None and row.digest == fingerprint.digest
-            return moved(row, "used") if is_same else moved(row, "void", reason=changed)
+            return moved(row, "used") if row.digest == fingerprint.digest else moved(row, "void", reason=changed)
 
         try:
             row = await self._rows.change(id, use)
@@ -299,7 +299,7 @@ class ApprovalQueue:
         if row.status == "expired":
             return Use("expired", f"approval {id!r} was not used within {self._expires:g} s of being given")
         if row.status == "used":
-            return Use(binds=fingerprint.binds if fingerprint is not None else None)
+            return Use(binds=fingerprint.binds)
         return Use("drift", f"{changed}: approval {id!r} is void")
 
     async def granted(self, bound_call: BoundCall, since: datetime | None) -> tuple[Grant, Mapping[str, Any]] | None:

@@ -29,6 +29,7 @@ from acting.run.parked import Parking
 from acting.run.results import REVIEWS, Replay, Writes, corrections_of, error_of, is_shown_error, reviewed, status_of
 from acting.run.runtime import Runtime
 from acting.tooling.context import Scope, fault, fault_of
+from acting.tooling.limits import Hold
 from spar.checks import PLAIN
 from spar.data.blackboard import Board, message_of
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
@@ -302,7 +303,8 @@ class Batch:
                 if runtime.hooks is not None and not runtime.hooks.used.isdisjoint(REVIEWS):
                     step.draft = ended
                     self._hand_over()
-                    self._terms.free_slots(step)
+                    # Others may use its slots while hooks look at its result, but no other call starts for it.
+                    self._release(step, self._terms.parallel)
                     step.draft = ended = await reviewed(runtime, step.scope, ended)
                     self._free += 1
                 if step.result is None:
@@ -356,13 +358,20 @@ class Batch:
             if self._has_more:
                 self._drain()
 
+    def _release(self, step: Step, kept: Hold | None = None) -> None:
+        """Release the holds of a call, but the one that it is to keep."""
+        holds = step.holds[: step.passed]
+        step.holds = (kept,) if kept in holds else ()
+        step.passed = len(step.holds)
+        for hold in holds:
+            if hold is not kept:
+                hold.release(step)
+
     def _record(self, step: Step, result: CallResult) -> None:
         """Record a result: write its value, publish its event, and free the calls that wait for it."""
         runtime, writes, graph = self._runtime, self._writes, self._graph
         if step.holds:
-            holds, step.holds = step.holds[: step.passed], ()
-            for hold in holds:
-                hold.release(step)
+            self._release(step)
         if step.lines != ():
             self._order.end(step)
         if step.reservation is not None and runtime.spending is not None:

@@ -72,7 +72,7 @@ class Terms(Struct, Hold, eq=False):
     heard: set[Step] = field(default_factory=set)  # calls that a hook looks at; it is heard out if the batch stops
     is_stopped: bool = False  # whether nobody is to be asked any more
     has_asked: bool = False  # whether a call was to have an approval of the queue
-    _parallel: Slots | None = None
+    parallel: Slots | None = None  # of the calls that use their approval or budget, or are written as started
 
     def of(self, step: Step, *, is_usual: bool) -> tuple[Hold, ...]:
         """Return the holds of a call in the order in which it takes them.
@@ -110,16 +110,8 @@ class Terms(Struct, Hold, eq=False):
             yield runtime.rate_of(entry)
         if (uses or runtime.approvals is not None) and not is_detached:
             # No more calls than may run at once use their approval or budget, or are written to the disk as started.
-            self._parallel = self._parallel or Slots(runtime.limits.max_parallel)
-            yield from (self._parallel, *uses)
-
-    def free_slots(self, step: Step) -> None:
-        """Give back the slots of a call whose tool has ended: others may use them while hooks look at its result."""
-        taken = [hold for hold in step.holds if isinstance(hold, Slots) and hold is not self._parallel]
-        step.holds = tuple([hold for hold in step.holds if hold not in taken])
-        step.passed = len(step.holds)
-        for slots in taken:
-            slots.release(step)
+            self.parallel = self.parallel or Slots(runtime.limits.max_parallel)
+            yield from (self.parallel, *uses)
 
     # -- the rules
 
