@@ -23,13 +23,12 @@ from acting.graph.nodes import ATTEMPT, ENDED, HELD, MOVES
 from acting.run.attempt import copied_result, finish, goes_on
 from acting.run.call_state import IN_A_ROW, Step, date_at, weight
 from acting.run.checks import decode
-from acting.run.holds import RARE_KEYS, Confirm, Terms
+from acting.run.holds import RARE_KEYS, Confirm, Terms, release
 from acting.run.order import CallJournalWriter, Order
 from acting.run.parked import Parking
 from acting.run.results import REVIEWS, Replay, Writes, corrections_of, error_of, is_shown_error, reviewed, status_of
 from acting.run.runtime import Runtime
 from acting.tooling.context import Scope, fault, fault_of
-from acting.tooling.limits import Hold
 from spar.checks import PLAIN
 from spar.data.blackboard import Board, message_of
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
@@ -304,7 +303,7 @@ class Batch:
                     step.draft = ended
                     self._hand_over()
                     # Others may use its slots while hooks look at its result, but no other call starts for it.
-                    self._release(step, self._terms.parallel)
+                    release(step, self._terms.parallel)
                     step.draft = ended = await reviewed(runtime, step.scope, ended)
                     self._free += 1
                 if step.result is None:
@@ -358,20 +357,11 @@ class Batch:
             if self._has_more:
                 self._drain()
 
-    def _release(self, step: Step, kept: Hold | None = None) -> None:
-        """Release the holds of a call, but the one that it is to keep."""
-        holds = step.holds[: step.passed]
-        step.holds = (kept,) if kept in holds else ()
-        step.passed = len(step.holds)
-        for hold in holds:
-            if hold is not kept:
-                hold.release(step)
-
     def _record(self, step: Step, result: CallResult) -> None:
         """Record a result: write its value, publish its event, and free the calls that wait for it."""
         runtime, writes, graph = self._runtime, self._writes, self._graph
         if step.holds:
-            self._release(step)
+            release(step)
         if step.lines != ():
             self._order.end(step)
         if step.reservation is not None and runtime.spending is not None:

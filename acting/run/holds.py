@@ -374,6 +374,16 @@ class Redeem(Struct, Hold, eq=False):
         go(step, step.denied(use.why, reason, use.kind) if use.kind else None)
 
 
+def release(step: Step, spared: Hold | None = None) -> None:
+    """Release the holds that a call has taken, but the one that it is to keep."""
+    holds = step.holds[: step.passed]
+    step.holds = (spared,) if spared in holds else ()
+    step.passed = len(step.holds)
+    for hold in holds:
+        if hold is not spared:
+            hold.release(step)
+
+
 def judge_trust(runtime: Runtime, step: Step, trust: Trust) -> Trust:
     """Return the trust in a call by the trust in its plan and in the values that it reads.
 
