@@ -139,19 +139,17 @@ class Spent(LocalFact, frozen=True, kw_only=True):
 
 
 class RunFinished(LocalFact, frozen=True, kw_only=True):
-    """A run ended, with its answer or an error. `cycle` is the cycle with whose end it did, "" for none."""
+    """A run ended, with its answer or an error."""
 
     run: str
     end: End
-    cycle: str = ""
 
 
 class RunAnswered(Fact, frozen=True, kw_only=True):
-    """The answer of a run that ended, as people can ask for it. `cycle` is as in `RunFinished`."""
+    """The answer of a run that ended, as people can ask for it, unless the end of its cycle has it."""
 
     run: str
     answer: Any
-    cycle: str = ""
 
 
 class AnswerChanged(Fact, frozen=True, kw_only=True):

@@ -257,8 +257,7 @@ class Journal:
         self._handover.add(_put_item, self._rows.item(agent, fact.item))
 
     def _run_answered(self, fact: facts.RunAnswered, agent: str) -> None:
-        if not fact.cycle:
-            self._handover.add_fact(self._rows.fact("", fact.run, "closed", {"outcome": "run ended"}))
+        self._handover.add_fact(self._rows.fact("", fact.run, "closed", {"outcome": "run ended"}))
         self._handover.add(_end_item, ("done", self._rows.body({"answer": fact.answer}), safe(fact.run)))
 
     def _answer_changed(self, fact: facts.AnswerChanged, agent: str) -> None:
@@ -349,6 +348,7 @@ class Journal:
         judgements = credits and credit.checked(credits), feedback and credit.checked(feedback)
         entries = transcripts.rows(agent, session, closing.run_id or "", closing.entries) if closing.entries else ()
         changes = own_rows.statements(closing.changes) if closing.changes else ()
+        answer = self._rows.body({"answer": closing.answer}) if closing.run_id in closing.done else ""
         row: Any = None
         if record is not None:
             row = cycle_log.prepared(record, is_end=is_alone, besides=closing.besides if is_alone else None)
@@ -368,7 +368,7 @@ class Journal:
         for entry in entries:
             handover.add(self._transcribe, entry, entry.bytes, origin)
         for item_id in closing.done:
-            handover.add(_end_item, ("done", "{}", safe(item_id)), 0, origin)
+            handover.add(_end_item, ("done", answer if item_id == closing.run_id else "{}", safe(item_id)), 0, origin)
         held = waiting.pop(cycle_id, ())
         for rows, of in ((held if closing.again is None else (), origin), (changes, learnt)):
             for sql, bindings in rows:

@@ -20,19 +20,16 @@ from spar.state.work import RunState
 from spar.types import replace
 
 
-def finish(state: SessionState, run: str, end: End, cycle: str = "") -> list[Fact]:
+def finish(state: SessionState, run: str, end: End) -> list[Fact]:
     """Return the facts about the end of a run: it ends, those that joined it end with it, and messages that waited for
-    it become runs of their own. There are none if it has ended.
-
-    Args: cycle: the cycle with whose end it does.
-    """
+    it become runs of their own. There are none if it has ended."""
     if run not in state.runs:
         return []
     following: list[Fact] = []
     ending = [run]
     for ending_run in ending:  # grows
         if (ended := state.runs.get(ending_run)) is not None:
-            following.append(facts.RunFinished(session=state.key, run=ending_run, end=end, cycle=cycle))
+            following.append(facts.RunFinished(session=state.key, run=ending_run, end=end))
             ending += ended.absorbed
     if state.steers and (state.run in ("", run)) and not _is_busy_without(state, run):
         following += [facts.MessagePlaced(session=state.key, run=steer, place="queue")

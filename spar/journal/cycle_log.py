@@ -127,6 +127,11 @@ class CycleLog:
                 raise
             except BaseException as error:
                 self._reports.closing_failed(cycle, error)
+        state = core.ledger.states.get(cycle.session)
+        item = None if run is None or state is None else state.items.get(run.id)
+        answer, ended = None, tuple[str, ...]()
+        if run is not None and item is not None and end is not None:
+            answer, ended = run.status_at(end, core.clock.now()), (run.id,)
         record, experiences = parts.get("record"), tuple(parts.get("experiences") or ())
         besides = None
         if record is None:
@@ -136,19 +141,16 @@ class CycleLog:
         changes = parts.get("changes") or ()
         if not cycle.is_journalled:  # nothing was planned: the perceptions belong to an incident
             changes = (*changes, *self._setup.modules["sense"].cycle_rows(cycle_id))
-        state = core.ledger.states.get(cycle.session)
-        item = None if run is None or state is None else state.items.get(run.id)
         run_id = None if run is None else run.id
-        done: tuple[str, ...] = ()
-        if cycle.items and not will_resume:
-            unfinished = {run_id, *[item.id for item in failed]}
-            done = tuple([item_id for item_id in cycle.items if item_id not in unfinished])
+        unfinished = {run_id, *[item.id for item in failed]}
+        others = () if will_resume else [item_id for item_id in cycle.items if item_id not in unfinished]
         again = cycle.unfinished if will_resume and (cycle.is_journalled or cycle.resumed is not None) else None
         judged = None if will_resume else cycle.reflection
         entries = parts.get("entries") or ()
-        account = Closing(cycle.outcome, record, experiences, run_id, done, again, entries, cycle.session, changes,
-                          besides, cycle.is_stepped, () if judged is None else tuple(judged.credits),
-                          () if judged is None else tuple(judged.feedback))  # fmt: skip
+        account = Closing(cycle.outcome, record, experiences, run_id, (*ended, *others), again, entries,
+                          cycle.session, changes, besides, cycle.is_stepped,
+                          () if judged is None else tuple(judged.credits),
+                          () if judged is None else tuple(judged.feedback), answer)  # fmt: skip
         try:
             core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle_id, closing=account))
         except Exception as error:  # report it, and write the end without this data
@@ -160,9 +162,7 @@ class CycleLog:
             item = _worked_on(item, run.state, cycle, will_resume=will_resume)
             core.ledger.tell(WorkChanged(session=item.session, item=item))
         if will_resume:
-            ended = run.id if run is not None and end is not None else ""  # its end is journalled next
-            items = tuple(item_id for item_id in cycle.items if item_id != ended)
-            core.ledger.add(WorkLeft(session=cycle.session, items=items))
+            core.ledger.add(WorkLeft(session=cycle.session, items=cycle.items))
         if record is not None and not will_resume:
             known = cycle.resumed.known if cycle.resumed is not None else ()
             for result in record.result.results if record.result is not None else known:

@@ -105,12 +105,10 @@ class Work:
 
     # -- ends of runs
 
-    def write_end(self, run: Run, answer: RunStatus | None, cycle: str) -> None:
-        """Journal the end of a run, unless that was done. Args: cycle: the cycle with whose end it ends."""
+    def write_end(self, run: Run, answer: RunStatus | None) -> None:
+        """Journal the end of a run."""
         is_written = self.is_ready or self._core.state in ("created", "stopped")  # else the next start ends it
-        if run.id not in self.items(run.session):
-            return
-        answered = RunAnswered(session=run.session, run=run.id, answer=answer, cycle=cycle)
+        answered = RunAnswered(session=run.session, run=run.id, answer=answer)
         self._ledger.add(answered)
         try:
             if is_written:

@@ -157,7 +157,7 @@ class Closing(Struct, frozen=True):
     """Changes that become durable together with the end of a cycle.
 
     `record` is the record of the cycle (None for an idle one), `experiences` is what was learnt; `done` are the
-    finished items.
+    finished items, and `answer` is that of the run among them.
     `again` is set if the cycle was cut off and must be continued. `entries` are its additions to the transcript of its
     `session`, for run `run_id` unless they name their own; entries of a run that another one has superseded there are
     not stored, which is reported as a fault. `changes` are small rows that change with it: what was learnt of tools. A
@@ -179,6 +179,7 @@ class Closing(Struct, frozen=True):
     is_stepped: bool = False
     credits: tuple[Credit, ...] = ()
     feedback: tuple[Feedback, ...] = ()
+    answer: Any = None
 
 
 def count_cycle(total: dict[str, Any], outcome: str, durations_of_cycle: Iterable[tuple[str, float]]) -> None:

@@ -66,10 +66,10 @@ class RunMessages:
         return True
 
     async def answer(self, run: Run, end: End) -> End:
-        """Send the answer of a run; return its end, with the answer as the hooks leave it. `run.reply` becomes the sent
-        text."""
+        """Send the answer of a run that was finished; return its end, with the answer as the hooks leave it, as is then
+        `run.reply`."""
         run.is_told = True
-        reply = run.reply = run.reply_to(end)
+        reply = run.reply
         if reply.text is not None:
             await self.interim.send_thoughts(run)
             tell = self._send_blocks if self.interim.uses_blocks(run) else self._send_whole
@@ -100,7 +100,7 @@ class RunMessages:
         if is_guarded and run.is_to_tell and run.has_failed(end):
             return
         run.is_told = True
-        text = run.reply_to(end).text
+        text = run.reply.text
         if text is not None and is_guarded:
             run.change_reply(Reply())
         elif text is not None and self.interim.uses_blocks(run):

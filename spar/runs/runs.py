@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from spar import facts
 from spar.data.reply import End, Reply, failure, fallback
-from spar.decisions.finish import finish
+from spar.decisions.finish import finish, judge
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.loop.core import Core, Signal
+from spar.loop.cycle import Cycle, closed
 from spar.protocols import RunContext
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS
@@ -164,14 +165,15 @@ class Runs:
 
     `verify_output`, `tell_errors` and `reasoning` are taken from the settings.
 
-    Attributes: timers: the limits of runs, and the timers that end them; earlier: returns the status of a run of an
+    Attributes: find: returns the run with an id, None for an unknown one; open_run: the same of those that have not
+        ended; timers: the limits of runs, and the timers that end them; earlier: returns the status of a run of an
         earlier or another process, after at most so many seconds (None: no limit), or raises LookupError; write_end:
-        journals the answer of a run, None if nobody keeps it, and the cycle with whose end it ends ("" for none);
+        journals the answer of a run, None if nobody keeps it;
         run_ended: sends, stores and records the end of a run.
     """
 
     earlier: Callable[[str, float | None], Awaitable[RunStatus]]
-    write_end: Callable[[Run, RunStatus | None, str], None]
+    write_end: Callable[[Run, RunStatus | None], None]
     run_ended: Callable[[Run, End], None]
 
     __slots__ = ("__dict__", "_clock", "_core", "_events", "_in_a_row", "_keys", "_ledger", "_open", "_process",
@@ -183,6 +185,7 @@ class Runs:
         self._process = 0  # how many processes have opened the memory
         self._runs: dict[str, Run] = {}
         self._open: dict[str, Run] = {}
+        self.find, self.open_run = self._runs.get, self._open.get
         self._sizes: dict[str, int] = {}  # about how many bytes each ended run takes, the oldest first
         self._size = self._in_a_row = 0
         self._keys: dict[str, str] = {}
@@ -284,14 +287,6 @@ class Runs:
                   and not (is_open and run.ended is not None))  # fmt: skip
         return list(islice(recent, limit))
 
-    def find(self, run_id: str) -> Run | None:
-        """Return the run with this id, also an ended one; None for an unknown id."""
-        return self._runs.get(run_id)
-
-    def open_run(self, run_id: str) -> Run | None:
-        """Return the run with this id if it has not ended; else None."""
-        return self._open.get(run_id)
-
     def open_in(self, session: str) -> list[Run]:
         """Return the runs of a session that have not ended, absorbed ones included."""
         return [run for run in self._open.values() if run.session == session]
@@ -349,6 +344,17 @@ class Runs:
         """Have the transcript of a run begin with the message that all collected ones became."""
         self._open[fact.run].unwritten = (fact.message,)
 
+    def judged(self, run: Run, cycle: Cycle, stop_reason: str, now: float) -> tuple[facts.CycleClosed, End | None]:
+        """Return what a cycle brought to its run, and how the run ends with it; None while it continues.
+
+        Args: stop_reason: as `closed` takes it; now: monotonic seconds.
+        """
+        run.touched = now
+        run.note(cycle.result)
+        fact = closed(cycle, run.id, stop_reason)
+        elapsed = now - run.started_mono - run.state.waited - fact.waits
+        return fact, judge(run.state, fact, elapsed, self.timers.limits)
+
     def used(self, run_id: str, usage: Mapping[str, int]) -> None:
         """Add to the usage of a run, by quantity; its status also counts what is told after its end."""
         if (run := self._runs.get(run_id)) is None:
@@ -369,12 +375,14 @@ class Runs:
             self._ledger.tell(*finish(state, run.id, end))
 
     def _finished(self, fact: facts.RunFinished) -> None:
-        """Journal the end of a run. One that ends with another has its usage."""
+        """Journal the end of a run, if none of a cycle has it. One that ends with another has its usage."""
         run, state = self._runs[fact.run], self._ledger.states.get(fact.session)
         if (into := run.state.into) and (state is None or into not in state.runs):
             self._runs[into].share_usage(run)
-        answer = self._ledger.journal and run.status_at(fact.end, self._clock.now())  # else nobody keeps it
-        self.write_end(run, answer, fact.cycle)
+        run.reply = run.reply_to(fact.end)
+        if state is not None and run.id in state.items:
+            # Without a journal nobody keeps its answer.
+            self.write_end(run, self._ledger.journal and run.status_at(fact.end, self._clock.now()))
 
     def end(self, run: Run, end: End) -> None:
         """End a run and those it absorbed, once. A second end changes nothing, nor one of another process's run."""

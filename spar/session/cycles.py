@@ -13,11 +13,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from spar.data.reply import End
 from spar.decisions.finish import Consequence
 from spar.decisions.next_step import piece_to_take
 from spar.errors import ENDS_PROCESS, SparError, is_closing, unwrap
 from spar.events import LoopCompleted, LoopStarted, PhaseCompleted, PhaseStarted
-from spar.facts import RunBegan
+from spar.facts import CycleClosed, RunBegan
 from spar.failpoints import armed, crashpoint
 from spar.health.alerts import NEVER_SLOW
 from spar.loop.cycle import PRODUCTS, Cycle, Skip, consequence_of, replace_product
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Exceptions that end a phase without being errors of the phase.
 NO_ERRORS = (asyncio.CancelledError, *ENDS_PROCESS)
+#: The end of a run when the verdict on its last cycle raised an exception.
+_UNJUDGED = End("error", "its cycle could not be judged; the log says why")
 #: The time limit (seconds) for `settled`, the call that confirms the perceptions of a cycle to the sense module.
 SETTLE_WITHIN = 30.0
 
@@ -400,7 +403,13 @@ class SessionCycles(SessionWork):
         else:
             end = None
             if run is not None or self.state.cycle is not None:
-                end = self._close(cycle, None if cycle.is_refused else run, now)
+                fact = CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome)
+                if run is not None and not cycle.is_refused:
+                    judged = cycle.guarded(report, parts.runs.judged, run, cycle, self.stop_reason, now)
+                    fact, end = judged or (fact, _UNJUDGED)
+                core.ledger.tell(fact)
+                if run is not None and fact.waits:
+                    parts.runs.timers.wait_for_provider(run, fact.waits)
             cycle.guarded(report, parts.cycle_log.closed, cycle, duration, run, end, what)
             if run is not None and not cycle.is_journalled:  # else the journal has its entries
                 action, result = cycle.written_action, cycle.result

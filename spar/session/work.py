@@ -10,13 +10,13 @@ from msgspec.structs import asdict
 
 from spar.clock import Timer
 from spar.data.reply import End
-from spar.decisions.finish import finish, judge
+from spar.decisions.finish import finish
 from spar.decisions.next_step import Turn, first_piece, has_run_to_begin, may_begin_run, next_step, take
 from spar.facts import CycleClosed, PerceptionAccepted, WorkHandedOut, WorkTaken
 from spar.failpoints import armed, crashpoint
 from spar.hooks import REWRITABLE, HookContext, Outcome
 from spar.loop.core import Wake
-from spar.loop.cycle import LONGEST_DEFERRAL, STANDING, Cycle, Skip, closed
+from spar.loop.cycle import LONGEST_DEFERRAL, STANDING, Cycle, Skip
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.setup import Module, pause_after, result_of
 from spar.observe.logs import get_logger
@@ -32,8 +32,6 @@ log = get_logger("spar.lane")
 
 #: The longest wait (seconds) after a cycle that a hook denied, while work waits.
 LONGEST_REFUSAL = 60.0
-#: The end of a run when the verdict on its last cycle raised an exception.
-_UNJUDGED = End("error", "its cycle could not be judged; the log says why")
 
 
 class SessionWork:
@@ -315,45 +313,22 @@ class SessionWork:
         await self.parts.recovery.safe()
         self.parts.runs.end(run, end)
 
-    def _close(self, cycle: Cycle, run: Run | None, now: float) -> End | None:
-        """Close a cycle in the state of its session; return how its run ended with it, None while it continues."""
-        fact = CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome)
-        end: End | None = None
-        if run is not None:
-            fact, end = cycle.guarded(self.parts.reports.closing_failed, self._judge, cycle, run, now) or (
-                fact, _UNJUDGED)  # fmt: skip
-            run.touched = now
-        self.core.ledger.tell(fact)
-        if run is not None and fact.waits:
-            self.parts.runs.timers.wait_for_provider(run, fact.waits)
-        return end
-
-    def _judge(self, cycle: Cycle, run: Run, now: float) -> tuple[CycleClosed, End | None]:
-        """Return what a cycle brought to its run, and how the run ends with it; None while it continues."""
-        fact = closed(cycle, run.id, self.stop_reason)
-        run.note(cycle.result)
-        elapsed = now - run.started_mono - run.state.waited - fact.waits
-        return fact, judge(run.state, fact, elapsed, self.parts.runs.timers.limits)
-
     def _end(self, run: Run, end: End, cycle: Cycle) -> None:
         """Leave a run that has ended. Send its answer now if no disk is to keep it first, or if no later step of this
         session would send it."""
         parts = self.parts
         self.ended = (run, end)
         self._messages = run.context().messages if "after_run" in self.core.hooks.used else ()
-        self.leave(run, end, cycle.id if cycle.is_journalled else "")
+        self.leave(run, end)
         outbox = parts.conversations.outbox
         if cycle.is_cut or cycle.is_stepped or (not self.has_journal and not outbox.is_guarded):
             cycle.guarded(parts.reports.closing_failed, outbox.answer_at_once, run, end)
             parts.runs.end(run, end)
 
-    def leave(self, run: Run, end: End, cycle: str = "") -> None:
-        """Finish a run, drop its interrupted work, and let the next run begin. Its answer may still be on its way.
-
-        Args: cycle: the journalled cycle with whose end it finishes.
-        """
+    def leave(self, run: Run, end: End) -> None:
+        """Finish a run, drop its interrupted work, and let the next run begin. Its answer may still be on its way."""
         dropped = [piece for work in run.state.pieces if (piece := self.state.piece(work)) is not None]
-        self.core.ledger.tell(*finish(self.state, run.id, end, cycle))
+        self.core.ledger.tell(*finish(self.state, run.id, end))
         for piece in dropped:
             if self.handed_out.pop(piece.work, None) is not None:
                 self.parts.recovery.restart.drop(piece)

@@ -201,9 +201,7 @@ class CyclesDuty(Duty):
             changes=(RowChange(self.mark, "end", 3),),
         )), agent)  # fmt: skip
         for run, status in ((self.run, "ok"), (self.part, "part")):
-            journal.append(
-                facts.RunAnswered(session="main", run=run.id, answer=RunAnswer(run.id, status), cycle=self.closed)
-            )
+            journal.append(facts.RunAnswered(session="main", run=run.id, answer=RunAnswer(run.id, status)))
         # A cycle that is put off to the next process.
         self.again = Unfinished(new_id(), "main", attempts=2)
         journal.append(facts.CycleOpened.of(replace(self.again, attempts=1)), agent)

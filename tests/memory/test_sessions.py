@@ -153,9 +153,7 @@ async def test_forgetting_deletes_what_is_kept_of_a_session_alone_and_the_file_s
                     facts.CycleWritten(session="main", cycle=f"c{run}", closing=Closing("acted", record, run_id=run)),
                     "main",
                 )
-                memory.journal.append(
-                    facts.RunAnswered(session="main", run=run, answer={"status": "ok"}, cycle=f"c{run}")
-                )
+                memory.journal.append(facts.RunAnswered(session="main", run=run, answer={"status": "ok"}))
                 told = RowChange("additions:main", run, {"items": [[0, {"blocks": ["what was told"]}]]})
                 memory.journal.append(facts.RowsChanged(changes=(told,)))
         await memory.journal.safe()

@@ -204,7 +204,7 @@ class Resets:
                 entries += entries_of(run, None, None, _END, parts.setup.tools, reset.at)
         parts.conversations.transcripts.keep(key, (*entries, reset.entry))
         for run in runs:
-            parts.recovery.write_end(run, run.status_at(_END, reset.at), "")
+            parts.recovery.write_end(run, run.status_at(_END, reset.at))
         parts.core.ledger.tell(facts.ConversationReset(session=key, reset=reset, entries=tuple(entries), cut=ended.cut))
         record = self._records.record_reset(record, reset)
         unabsorbed = [(run, self._stops.take_out(run, _END.error)) for run in runs if not run.state.into]
