@@ -280,7 +280,8 @@ class Executor:
                     self._runtime.approvals.taint.recall(Scope("", run_id=run.id), run.results, self.tools.get)
             if action.trust is None and run.trust == "untrusted":
                 trust = "untrusted"
-        if self._runtime.approvals is not None and run_id is not None:
+        is_empty = calls is action.calls and not calls
+        if self._runtime.approvals is not None and run_id is not None and (trust == "untrusted" or not is_empty):
             trust = self._runtime.approvals.taint.of_plan(action.trust, trust, run_id)
         scope = Scope(action.id, run_id=run_id, trust=trust)
         if context is not None:
@@ -288,7 +289,7 @@ class Executor:
         known = context.known if context is not None else ()  # as the journal has them
         replay = Replay({result.call.id: result for result in known}) if known else None
         messages, results = (run.messages, run.results) if run is not None else ((), ())
-        if calls is action.calls and not calls and replay is None and scope.session not in self._runtime.late.sessions:
+        if is_empty and replay is None and scope.session not in self._runtime.late.sessions:
             return await self._without_calls(action, scope, messages)
         earlier = EarlierCalls(messages, results)
         board = await self._board_of(messages)

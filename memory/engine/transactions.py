@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from msgspec import Struct
+
 from memory.engine.connection import Connection
 
 FLUSH_WITHIN = 1.0  # seconds after which commits are flushed even if nobody waits for them
@@ -75,20 +77,14 @@ class Asking:
         return None
 
 
-class Asked(Asking):
+class Asked(Struct, Asking):
     """Work with its questions."""
 
-    __slots__ = ("_questions", "_work")
-
-    def __init__(self, work: Work, *questions: Question) -> None:
-        self._work, self._questions = work, questions
-
-    @property
-    def questions(self) -> Iterable[Question]:
-        return self._questions
+    work: Work
+    questions: tuple[Question, ...]
 
     def __call__(self, connection: Connection) -> Any:
-        return self._work(connection)
+        return self.work(connection)
 
 
 class Rejected:

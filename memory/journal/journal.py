@@ -246,8 +246,8 @@ class Journal:
         self._handover.hand_over()
         if self._handover.is_behind:  # the writer had no room for all earlier rows
             await self._handover.safe()
+        asking = Asked(write, (queries.about_item(agent, item.id, item.key),))
         self._work.demand_room()
-        asking = Asked(write, queries.about_item(agent, item.id, item.key))
         known: Item | None = await self._work.commit(asking, len(row[-1]))
         if armed:
             crashpoint("sense.committed_before_ack")
