@@ -201,14 +201,14 @@ class Flush:
 class Handover:
     """Collector of rows in a batch, which hands the batches to the writer of an open file.
 
-    Args: facts: makes the rows; report: called with an error of writing if nobody waits.
+    Args: rows: makes the rows; report: called with an error of writing if nobody waits.
 
     `begun` are the cycles that have begun since the last batch was closed: the agent's name and the cycle or
     its beginning, by id. Their rows are made when the batch is closed; a cycle that ends before is removed.
     """
 
-    def __init__(self, file: DatabaseSession, clock: Clock, facts: FactRows, report: Callable[[Fault], None]) -> None:
-        self._writer, self._clock, self.facts, self._report = file.writer, clock, facts, report
+    def __init__(self, file: DatabaseSession, clock: Clock, rows: FactRows, report: Callable[[Fault], None]) -> None:
+        self._writer, self._clock, self._rows, self._report = file.writer, clock, rows, report
         self._new_batch: Callable[[], Batch] = partial(Batch, self._writer.report)
         self._batch, self._is_full = self._new_batch(), False
         self.begun: dict[str, tuple[str, Unfinished | CycleOpened]] = {}
@@ -250,7 +250,7 @@ class Handover:
 
     def open(self, cycle_id: str, agent: str, cycle: Unfinished) -> None:
         """Add the row of an open cycle, even if the cycle ends in the same batch."""
-        self.add(_open, self.facts.open_cycle(cycle_id, agent, cycle))
+        self.add(_open, self._rows.open_cycle(cycle_id, agent, cycle))
 
     # -- what waits
 
@@ -369,10 +369,10 @@ class Handover:
                 for cycle_id, (agent, cycle) in self.begun.items()
             ]
             self.begun.clear()
-            batch.events[:0] = [self.facts.opened(cycle_id, cycle) for cycle_id, _, cycle in begun]
+            batch.events[:0] = [self._rows.opened(cycle_id, cycle) for cycle_id, _, cycle in begun]
             for cycle_id, agent, cycle in begun:
                 batch.add(
-                    _open, self.facts.open_cycle(cycle_id, agent, cycle), Origin(cycle.session, cycle_id, "sense")
+                    _open, self._rows.open_cycle(cycle_id, agent, cycle), Origin(cycle.session, cycle_id, "sense")
                 )
         return batch
 

@@ -6,9 +6,9 @@ turn out that an earlier fact rules it out. The queries are in `memory.journal.q
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from memory import audit, counts, cycle_log, events, own_rows, sessions, transcripts
 from memory.codec import FactRows, encoded, exactly, safe, sealed, seconds
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from memory.engine.connection import Connection
     from memory.engine.session import DatabaseSession
 
+R = TypeVar("R")
+
 #: Most bytes of an item; a larger one is refused.
 MOST_ACCEPTED = 16 << 20
 #: Assumed bytes of a row of the cycle log; the writer's thread encodes it later.
@@ -49,8 +51,9 @@ _credit: Write = credit.count
 _judge: Write = credit.take
 
 
-class Journal:
-    """Journal on an open database; it implements the protocols in `spar.ports.store.journal`.
+class Journal(Handover):
+    """Journal on an open database, which hands over the rows of each fact; it implements the protocols in
+    `spar.ports.store.journal`.
 
     Args: file: the open database, with its writer; hand: notes the names of the current work outside of the database;
         report: called for a row that cannot be read, a sensor's value that cannot be stored, and for rows that cannot
@@ -62,26 +65,16 @@ class Journal:
     def __init__(
         self, file: DatabaseSession, clock: Clock, hand: InFlightFile, report: Callable[[Fault], None]
     ) -> None:
-        self._file, self._writer, self._clock, self.hand, self._report = file, file.writer, clock, hand, report
+        super().__init__(file, clock, FactRows(clock, file.writer.report), report)
+        self._file, self.hand = file, hand
         self._open_cycles: dict[str, str] = {}  # names of agents, by the id of a cycle or `cycle/call` if detached
         self.epoch, self._fence = file.epoch, file.fence
         self._claims: dict[str, object] = {}
         self.live: frozenset[str] = frozenset()
         self._waiting: dict[str, list[own_rows.Statement]] = {}  # of small rows that wait for the end of an open cycle
-        self._rows = FactRows(clock, self._writer.report)
-        self._handover = handover = self._handover_of(file, clock, report)
-        self._work = self._committing(file)
-        self.views = JournalQueries(file.read, handover.hand_over, report)
-        self.safe, self.take_batch, self.hand_over = handover.safe, handover.take_batch, handover.hand_over
+        self.views = JournalQueries(file.read, self.hand_over, report)
         #: One function object for all entries, since a batch compares functions by identity.
         self._transcribe: Write = self._append_entries
-
-    def _handover_of(self, file: DatabaseSession, clock: Clock, report: Callable[[Fault], None]) -> Handover:
-        return Handover(file, clock, self._rows, report)
-
-    def _committing(self, file: DatabaseSession) -> Any:
-        """Return the file as accepted work is committed to it."""
-        return file
 
     async def load(self) -> None:
         """Read which cycles an earlier process left open."""
@@ -100,6 +93,11 @@ class Journal:
             SparError when the store is closed.
         """
         return await _COMMITTERS[type(fact)](self, fact, agent)
+
+    def _commit(self, work: Callable[[Connection], R], size: int) -> Coroutine[Any, Any, R]:
+        """Do the work after all earlier rows, and return its result once it is safe."""
+        self.hand_over()
+        return self._file.commit(work, size)
 
     # -- agents
 
@@ -134,25 +132,6 @@ class Journal:
         self._fence = max(self._fence, above) + 1
         return self._fence
 
-    # -- rows that wait for the writer
-
-    def finish(self) -> int:
-        """Give the writer all rows, also beyond its bounds. Return how many units it did not accept."""
-        return self._handover.finish()
-
-    @property
-    def is_safe(self) -> bool:
-        """Return whether `safe` would return at once."""
-        return self._handover.is_safe
-
-    @property
-    def is_behind(self) -> bool:
-        """Return whether so much waits for the writer that a caller should await `safe` before further writes.
-
-        Queries wait until the writer has written what was handed over before them.
-        """
-        return self._handover.is_behind
-
     @property
     def refusal(self) -> str:
         """Return why nothing more can be accepted now; "" when it can."""
@@ -164,7 +143,7 @@ class Journal:
         self._save(fact.key, fact.value)
 
     def _save(self, key: str, value: Any) -> None:
-        self._handover.add(_save, (safe(key), sealed(exactly(value, f"state {key!r:.100}"))))
+        self.add(_save, (safe(key), sealed(exactly(value, f"state {key!r:.100}"))))
 
     def _rows_changed(self, fact: facts.RowsChanged, agent: str) -> None:
         self._change(fact.changes, fact.cycle)
@@ -186,12 +165,12 @@ class Journal:
     def _write(self, rows: Iterable[own_rows.Statement]) -> None:
         """Write changes of small rows that need not wait."""
         for sql, bindings in rows:
-            self._handover.add(_CHANGES[sql], bindings, len(bindings[-1]))
+            self.add(_CHANGES[sql], bindings, len(bindings[-1]))
 
     def _audit(self, kind: str) -> None:
         """Write the entry of the audit log about the current request, if its draft waits for a row of this kind."""
         if (draft := claim(kind)) is not None:
-            self._handover.add(audit.write_all, (draft, self._clock.now().timestamp()))
+            self.add(audit.write_all, (draft, self._clock.now().timestamp()))
 
     def _take_up(self, cursors: Mapping[str, Any], changes: Iterable[RowChange]) -> None:
         """Write the cursors and small rows of sensors.
@@ -212,12 +191,12 @@ class Journal:
             self._report(replace(Fault.of(error, part=name, phase="sense"), retryable=False))
 
     def _totals_counted(self, fact: facts.TotalsCounted, agent: str) -> None:
-        self._handover.add(counts.put, (agent, dict(fact.total)))
-        self._handover.hand_over()  # only ends of cycles that are written after this are added to the totals
+        self.add(counts.put, (agent, dict(fact.total)))
+        self.hand_over()  # only ends of cycles that are written after this are added to the totals
 
     def _budget_used(self, fact: facts.BudgetUsed, agent: str) -> None:
         for spend in fact.spends:
-            self._handover.add(_spend, (spend.window, spend.quantity, spend.amount))
+            self.add(_spend, (spend.window, spend.quantity, spend.amount))
 
     # -- accepted work: items, ends of runs, dead letters, calls in doubt
 
@@ -243,33 +222,33 @@ class Journal:
             return known
 
         # At once after one another, so that the writer commits both in one transaction.
-        self._handover.hand_over()
-        if self._handover.is_behind:  # the writer had no room for all earlier rows
-            await self._handover.safe()
+        self.hand_over()
+        if self.is_behind:  # the writer had no room for all earlier rows
+            await self.safe()
+        self._file.demand_room()
         asking = Asked(write, (queries.about_item(agent, item.id, item.key),))
-        self._work.demand_room()
-        known: Item | None = await self._work.commit(asking, len(row[-1]))
+        known: Item | None = await self._commit(asking, len(row[-1]))
         if armed:
             crashpoint("sense.committed_before_ack")
         return known
 
     def _work_changed(self, fact: facts.WorkChanged | facts.RetryPlanned, agent: str) -> None:
-        self._handover.add(_put_item, self._rows.item(agent, fact.item))
+        self.add(_put_item, self._rows.item(agent, fact.item))
 
     def _run_answered(self, fact: facts.RunAnswered, agent: str) -> None:
-        self._handover.add_fact(self._rows.fact("", fact.run, "closed", {"outcome": "run ended"}))
-        self._handover.add(_end_item, ("done", self._rows.body({"answer": fact.answer}), safe(fact.run)))
+        self.add_fact(self._rows.fact("", fact.run, "closed", {"outcome": "run ended"}))
+        self.add(_end_item, ("done", self._rows.body({"answer": fact.answer}), safe(fact.run)))
 
     def _answer_changed(self, fact: facts.AnswerChanged, agent: str) -> None:
-        self._handover.add(_amend, (self._rows.body({"answer": fact.answer}), safe(fact.run)))
+        self.add(_amend, (self._rows.body({"answer": fact.answer}), safe(fact.run)))
 
     def _put_aside(self, fact: facts.PutAside, agent: str) -> None:
         item = fact.item
         letter = DeadLetter(item.id, item, self._clock.now(), fact.reason)
         dead = {"reason": fact.reason, "attempts": item.attempts}
-        self._handover.add_fact(self._rows.fact("", item.id, "dead", dead))
-        self._handover.add(_put_item, self._rows.item(agent, item))
-        self._handover.add(_end_item, ("dead", self._rows.body(letter), safe(item.id)))
+        self.add_fact(self._rows.fact("", item.id, "dead", dead))
+        self.add(_put_item, self._rows.item(agent, item))
+        self.add(_end_item, ("dead", self._rows.body(letter), safe(item.id)))
 
     async def _letter_answered(self, fact: facts.LetterAnswered, agent: str) -> None:
         letter, waits = fact.letter, fact.is_tried_again
@@ -282,13 +261,12 @@ class Journal:
                 raise ConflictError(f"dead letter {letter.id!r} has been dealt with already")
             events.append(connection, [event])
 
-        self._handover.hand_over()
         probe = "SELECT body FROM item WHERE id = ?", (safe(letter.id),)
-        await self._work.commit(audit.audited(write, "dead_letter", self._clock, probe), len(body))
+        await self._commit(audit.audited(write, "dead_letter", self._clock, probe), len(body))
 
     def _call_doubted(self, fact: facts.CallDoubted, agent: str) -> None:
         doubt = fact.doubt
-        self._handover.add(_doubt, (safe(doubt.id), safe(agent), seconds(doubt.at), self._rows.body(doubt)))
+        self.add(_doubt, (safe(doubt.id), safe(agent), seconds(doubt.at), self._rows.body(doubt)))
 
     async def _doubt_answered(self, fact: facts.DoubtAnswered, agent: str) -> None:
         rows, doubt, again = self._rows, fact.doubt, fact.again
@@ -310,9 +288,8 @@ class Journal:
             if open_cycle is not None:
                 connection.execute(statements.OPEN, open_cycle)
 
-        self._handover.hand_over()
         probe = "SELECT body FROM doubt WHERE id = ?", (safe(doubt.id),)
-        await self._work.commit(audit.audited(write, "doubt", self._clock, probe), len(body))
+        await self._commit(audit.audited(write, "doubt", self._clock, probe), len(body))
         if again is not None:
             self._open_cycles[again.cycle_id] = agent
 
@@ -322,7 +299,7 @@ class Journal:
         cycle_id, items = fact.cycle, fact.items
         polled = [perception for perception in fact.perceptions[:MOST_NOTED] if perception.id not in items]
         self.hand.take(cycle_id, [*items, *[trait(perception) for perception in polled]])
-        self._handover.begin(cycle_id, agent, fact)
+        self.begin(cycle_id, agent, fact)
         self._open_cycles[cycle_id] = agent
         if agent not in self.live:
             self.live |= {agent}
@@ -335,11 +312,11 @@ class Journal:
         # A cycle is alone if it began in the same batch and its end changes nothing but the cycle log and the counts.
         # Its row in the cycle log then also stands for its fact `closed`.
         cycle_id, closing = fact.cycle, fact.closing
-        handover, waiting = self._handover, self._waiting
-        if cycle_id in handover.begun and not _leaves_a_trace(closing) and cycle_id not in waiting:
+        waiting = self._waiting
+        if cycle_id in self.begun and not _leaves_a_trace(closing) and cycle_id not in waiting:
             self._end(cycle_id)  # the cycle began and ended in one batch and has no consequences: nothing is written
             return
-        record, is_alone = closing.record, cycle_id in handover.begun and _is_alone(closing)
+        record, is_alone = closing.record, cycle_id in self.begun and _is_alone(closing)
         session = closing.session or ("" if record is None else record.session)
         origin, learnt = Origin(session, cycle_id), Origin(session, cycle_id, "reflect")
         # What may be refused is encoded first: nothing is added if it is.
@@ -358,25 +335,25 @@ class Journal:
                 end |= {"agent": agent, "took": {"cycle": record.duration, **record.phases}}
             if closing.besides is not None:
                 end["besides"] = closing.besides
-            handover.add_fact(self._rows.fact(cycle_id, closing.run_id or "", "closed", end))
+            self.add_fact(self._rows.fact(cycle_id, closing.run_id or "", "closed", end))
         if record is not None:
-            handover.add(cycle_log.write, row, _ABOUT_A_CYCLE, origin)
+            self.add(cycle_log.write, row, _ABOUT_A_CYCLE, origin)
             for experience in experience_rows:
-                handover.add(experiences.insert, experience, experience.bytes, learnt)
+                self.add(experiences.insert, experience, experience.bytes, learnt)
         if credits or feedback:
             self._judge(*judgements, learnt)
         for entry in entries:
-            handover.add(self._transcribe, entry, entry.bytes, origin)
+            self.add(self._transcribe, entry, entry.bytes, origin)
         for item_id in closing.done:
-            handover.add(_end_item, ("done", answer if item_id == closing.run_id else "{}", safe(item_id)), 0, origin)
+            self.add(_end_item, ("done", answer if item_id == closing.run_id else "{}", safe(item_id)), 0, origin)
         held = waiting.pop(cycle_id, ())
         for rows, of in ((held if closing.again is None else (), origin), (changes, learnt)):
             for sql, bindings in rows:
-                handover.add(_CHANGES[sql], bindings, len(bindings[-1]), of)
+                self.add(_CHANGES[sql], bindings, len(bindings[-1]), of)
         if closing.again is None:
             self._end(cycle_id)
         else:
-            handover.begin(cycle_id, agent, closing.again)
+            self.begin(cycle_id, agent, closing.again)
         if armed:
             crashpoint("cycle.closed")
 
@@ -384,27 +361,27 @@ class Journal:
         """Write that a cycle or a detached call is not open any more."""
         self._open_cycles.pop(work, None)
         self.hand.drop(work)
-        if self._handover.begun.pop(work, None) is None:
-            self._handover.add(_close, (safe(work),))
+        if self.begun.pop(work, None) is None:
+            self.add(_close, (safe(work),))
 
     def _judged(self, fact: facts.Judged, agent: str) -> None:
         self._judge(credit.checked(fact.credits), credit.checked(fact.feedback), NO_ORIGIN)
 
     def _judge(self, credits: Iterable[Credit], feedback: Iterable[Feedback], origin: Origin) -> None:
         for help_or_harm in credits:
-            self._handover.add(_credit, help_or_harm, 0, origin)
+            self.add(_credit, help_or_harm, 0, origin)
         for judgement in feedback:
-            self._handover.add(_judge, judgement, 0, origin)
+            self.add(_judge, judgement, 0, origin)
 
     def _conversation_reset(self, fact: facts.ConversationReset, agent: str) -> None:
-        handover, reset, cut = self._handover, fact.reset, fact.cut
-        if cut is not None and cut.cycle_id in handover.begun:
-            handover.begin(cut.cycle_id, agent, cut)
+        reset, cut = fact.reset, fact.cut
+        if cut is not None and cut.cycle_id in self.begun:
+            self.begin(cut.cycle_id, agent, cut)
         elif cut is not None:
-            handover.open(cut.cycle_id, agent, cut)
+            self.open(cut.cycle_id, agent, cut)
         for entry in transcripts.rows(agent, reset.session, reset.run_id, fact.entries):
-            handover.add(self._transcribe, entry, entry.bytes)
-        handover.add(sessions.reset, sessions.reset_row(agent, reset))
+            self.add(self._transcribe, entry, entry.bytes)
+        self.add(sessions.reset, sessions.reset_row(agent, reset))
         self._audit("session.reset")
 
     def _append_entries(self, connection: Connection, entries: list[Any]) -> None:
@@ -415,7 +392,7 @@ class Journal:
 
     def _planned(self, fact: facts.Planned, agent: str) -> None:
         for row in self._rows.planned(fact.cycle, *_in_parts(fact.action), fact.effect):
-            self._handover.add_fact(row)
+            self.add_fact(row)
         if fact.cycle in self._waiting:
             self._write(self._waiting.pop(fact.cycle))
         if armed:
@@ -423,13 +400,13 @@ class Journal:
 
     def _calls_planned(self, fact: facts.CallsPlanned, agent: str) -> None:
         for row in self._rows.calls(fact.cycle, list(map(Call.to_wire, fact.calls))):
-            self._handover.add_fact(row)
+            self.add_fact(row)
 
     def _attempt_started(self, fact: facts.AttemptStarted, agent: str) -> None:
         start: dict[str, Any] = {"attempt": fact.attempt, "effect": fact.effect, "allowed": fact.allowed}
         if fact.values is not None:
             start["values"] = fact.values
-        self._handover.add_fact(self._rows.fact(fact.cycle, fact.call, "started", start))
+        self.add_fact(self._rows.fact(fact.cycle, fact.call, "started", start))
 
     def _call_ended(self, fact: facts.CallEnded, agent: str) -> None:
         if armed:
@@ -438,12 +415,12 @@ class Journal:
         end = {name: getattr(result, name) for name in _END}
         if type(result.output) is Message:
             end["is_message"] = True
-        self._handover.add_fact(self._rows.ended(fact.cycle, result.call.id, result.output, end))
+        self.add_fact(self._rows.ended(fact.cycle, result.call.id, result.output, end))
 
     def _call_detached(self, fact: facts.CallDetached, agent: str) -> None:
         name = f"{fact.cycle}/{fact.action.calls[0].id}"
         unfinished = Unfinished(name, fact.session, action=fact.action, effect=fact.effect)
-        self._handover.begin(name, self._open_cycles.get(fact.cycle, ""), unfinished)
+        self.begin(name, self._open_cycles.get(fact.cycle, ""), unfinished)
 
     def _call_attached(self, fact: facts.CallAttached, agent: str) -> None:
         self._end(f"{fact.cycle}/{fact.call}")

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from memory.journal import queries
+from memory.journal.handover import NO_ORIGIN, Batch, Origin, Write
 from memory.journal.in_flight import InFlightFile
 from memory.journal.journal import Journal
 from memory.journal.queries import JournalQueries
 from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.cluster.ownership import Ownership, Share
-from memory.postgres.cluster.writing import CALLING, NodeHandover, Posting
+from memory.postgres.cluster.writing import CALLING, Posting, SharedBatch
 from spar import facts
 from spar.clock import Clock
 from spar.ports.store.nodes import NodeRequest
 from spar.types import Fault
 
 if TYPE_CHECKING:
+    from memory.codec import EventRow
     from memory.engine.connection import Connection
     from memory.engine.session import DatabaseSession
-    from spar.facts import Fact
+    from spar.facts import CycleOpened, Fact
     from spar.records.journal import Item, Unfinished
 
 R = TypeVar("R")
@@ -31,20 +35,6 @@ R = TypeVar("R")
 WORK: Final = "work"
 #: Request about the fact that is committed in this context, and the share under which this node has its session.
 _REQUEST: ContextVar[tuple[NodeRequest, Share] | None] = ContextVar("request", default=None)
-
-
-class PostingFile:
-    """Open database whose commits write the request of their context, in the same transaction."""
-
-    def __init__(self, file: DatabaseSession, ownership: Ownership) -> None:
-        self._file, self._ownership = file, ownership
-        self.demand_room = file.demand_room
-
-    def commit(self, work: Callable[[Connection], R], size: int = 0) -> Coroutine[Any, Any, R]:
-        """Do the work and return its result once it is safe."""
-        if (about := _REQUEST.get()) is None:
-            return self._file.commit(work, size)
-        return self._file.commit(Posting(work, *about, self._ownership), size)
 
 
 class NodeQueries(JournalQueries):
@@ -70,21 +60,27 @@ class NodeJournal(Journal):
         the owner of a partition that a request for it is on disk.
     """
 
+    _batch: SharedBatch
+
     def __init__(
         self, file: DatabaseSession, clock: Clock, hand: InFlightFile, report: Callable[[Fault], None],
         ownership: Ownership, lost: Callable[[set[tuple[int, int]]], object], wake: Callable[[int], object],
     ) -> None:  # fmt: skip
-        self._ownership, self._lost, self._wake = ownership, lost, wake
+        self._ownership, self._wake = ownership, wake
         self._partitions: dict[str, int] = {}  # of the open cycles of this node, by id
-        self._handover: NodeHandover
+        self._begun_shares: dict[str, Share] = {}
+        self._share: Share = None  # that of the rows which are added now
+        self._losses, self._settled = 0, asyncio.Event()  # how often partitions were lost; whether their work has ended
+        self._settled.set()
         super().__init__(file, clock, hand, report)
-        self.views = NodeQueries(file.read, self._handover.hand_over, report, owns=self._owns)
+        self._new_batch = partial(SharedBatch, file.writer.report, ownership, lost)
+        self._batch = self._new_batch()
+        self.views = NodeQueries(file.read, self.hand_over, report, owns=self._owns)
 
-    def _handover_of(self, file: DatabaseSession, clock: Clock, report: Callable[[Fault], None]) -> NodeHandover:
-        return NodeHandover(file, clock, self._rows, report, ownership=self._ownership, lost=self._lost)
-
-    def _committing(self, file: DatabaseSession) -> Any:
-        return PostingFile(file, self._ownership)
+    def _commit(self, work: Callable[[Connection], R], size: int) -> Coroutine[Any, Any, R]:
+        """Write the request of the context in the same transaction. Args, returns: as the method of the base."""
+        request = _REQUEST.get()
+        return super()._commit(work if request is None else Posting(work, *request, self._ownership), size)
 
     def _owns(self, agent: str, session: str) -> bool:
         return self._ownership.share_of(agent, session) is not None
@@ -109,11 +105,11 @@ class NodeJournal(Journal):
             CALLING.set((partition, epoch))
         elif isinstance(fact, facts.CycleOpened | facts.CycleReopened):
             self._partitions[fact.cycle] = partition
-        self._handover.share = partition, epoch
+        self._share = partition, epoch
         try:
             super().append(fact, agent)
         finally:
-            self._handover.share = None
+            self._share = None
         if isinstance(fact, facts.CycleWritten) and fact.closing.again is None:
             self._partitions.pop(fact.cycle, None)
 
@@ -142,8 +138,8 @@ class NodeJournal(Journal):
 
     def note_lost(self, partitions: set[int]) -> None:
         """Forget the open cycles of partitions that another node owns now."""
-        self._handover.losses += 1
-        self._handover.settled.clear()
+        self._losses += 1
+        self._settled.clear()
         for cycle in [cycle for cycle, partition in self._partitions.items() if partition in partitions]:
             del self._partitions[cycle]
             self._open_cycles.pop(cycle, None)
@@ -151,7 +147,7 @@ class NodeJournal(Journal):
 
     def settled(self) -> None:
         """Note that the work of lost partitions has ended here."""
-        self._handover.settled.set()
+        self._settled.set()
 
     def raise_fence(self, above: int) -> None:
         """Let all further fences be above a number: those of earlier owners are lower."""
@@ -163,6 +159,65 @@ class NodeJournal(Journal):
         for cycle in [cycle for cycle in self._open_cycles if cycle not in present and cycle not in self._partitions]:
             del self._open_cycles[cycle]
         self._open_cycles.update(present)
+
+    # -- rows with their shares
+
+    def _begin_lease(self) -> None:
+        """Begin a batch of the present lease: under another one its rows would not be written."""
+        batch = self._batch
+        if batch.token == self._ownership.token:
+            return
+        if batch.events or batch.writes or self.begun:
+            self.hand_over()
+        self._batch.token = self._ownership.token
+
+    def add_fact(self, fact: EventRow) -> None:
+        """Add a fact to the batch."""
+        self._begin_lease()
+        super().add_fact(fact)
+        self._batch.event_shares.append(self._share)
+
+    def add(self, write: Write, row: Any, size: int = 0, origin: Origin = NO_ORIGIN) -> None:
+        """Add a row to the batch, with its size in bytes and the cycle that it belongs to."""
+        self._begin_lease()
+        self._batch.share = self._share
+        super().add(write, row, size, origin)
+
+    def begin(self, cycle_id: str, agent: str, cycle: Unfinished | CycleOpened) -> None:
+        """Add a cycle that begins; its row is written only if it does not end in the same batch."""
+        self._begin_lease()
+        self._begun_shares[cycle_id] = self._share
+        super().begin(cycle_id, agent, cycle)
+
+    async def safe(self) -> None:
+        """Return when all rows added so far are safe.
+
+        Raises: SparError when the memory is closed; LeaseOverError when the lease is over, and until the work of lost
+            partitions has ended: rows of it were left out, and its calls must not begin. A call of a session that this
+            node has kept waits for that end.
+        """
+        while True:
+            before, was_settled = self._losses, self._settled.is_set()
+            if was_settled and self._flush is not None and self._flush.done():
+                self._flush = None  # its error is of a lease that is over, and all of that has ended
+            await super().safe()
+            if was_settled and self._losses == before and self._ownership.is_in_force:
+                return
+            share = CALLING.get()
+            if share is None or self._ownership.epoch_of(share[0]) != share[1]:
+                raise self._ownership.error()
+            await self._settled.wait()
+
+    def _close_batch(self) -> Batch:
+        shares = [self._begun_shares.get(cycle_id) for cycle_id in self.begun]
+        self._begun_shares.clear()
+        batch = self._batch
+        batch.share = None
+        super()._close_batch()
+        if shares:  # the facts of the beginnings were put first, the rows of the open cycles last
+            batch.event_shares[:0] = shares
+            batch.shares[-len(shares) :] = shares
+        return batch
 
 
 def _cycle_of(fact: Fact) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextvars import ContextVar
 from functools import partial
@@ -13,18 +12,15 @@ import psycopg
 from memory.engine.maintenance import Tending
 from memory.engine.transactions import Asking, Question, Work
 from memory.engine.writer import Answer, WriterThread
-from memory.journal.handover import NO_ORIGIN, Batch, Handover, Origin, Write
+from memory.journal.handover import Batch, Origin, Write
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.ownership import Fenced, LeaseOverError, Ownership, Share
 from memory.postgres.transactions import PostgresTransactions, questions_of
 
 if TYPE_CHECKING:
-    from memory.codec import EventRow
     from memory.engine.connection import Connection
     from memory.postgres.connection import PostgresConnection, PostgresRows
-    from spar.facts import CycleOpened
     from spar.ports.store.nodes import NodeRequest
-    from spar.records.journal import Unfinished
 
 
 #: Share of the session whose call begins in this context.
@@ -246,79 +242,3 @@ class SharedBatch(Batch):
                 if next(shares) not in lost:
                     rest.add(write, row, origin)
         return rest
-
-
-class NodeHandover(Handover):
-    """Collector of the rows of a node.
-
-    `share` is that of the rows which are added now; `losses` counts how often this node has lost partitions, `settled`
-    is set while the work of those has ended here.
-    """
-
-    _batch: SharedBatch
-
-    def __init__(self, *args: Any, ownership: Ownership, lost: Callable[[set[tuple[int, int]]], object]) -> None:
-        self._begun_shares: dict[str, Share] = {}
-        self._ownership, self.losses, self.settled = ownership, 0, asyncio.Event()
-        self.settled.set()
-        super().__init__(*args)
-        self._new_batch = partial(SharedBatch, self._writer.report, ownership, lost)
-        self._batch = SharedBatch(self._writer.report, ownership, lost)
-        self.share: Share = None
-
-    def _begin_lease(self) -> None:
-        """Begin a batch of the present lease: under another one its rows would not be written."""
-        batch = self._batch
-        if batch.token == self._ownership.token:
-            return
-        if batch.events or batch.writes or self.begun:
-            self.hand_over()
-        self._batch.token = self._ownership.token
-
-    def add_fact(self, fact: EventRow) -> None:
-        """Add a fact to the batch."""
-        self._begin_lease()
-        super().add_fact(fact)
-        self._batch.event_shares.append(self.share)
-
-    def add(self, write: Write, row: Any, size: int = 0, origin: Origin = NO_ORIGIN) -> None:
-        """Add a row to the batch, with its size in bytes and the cycle that it belongs to."""
-        self._begin_lease()
-        self._batch.share = self.share
-        super().add(write, row, size, origin)
-
-    def begin(self, cycle_id: str, agent: str, cycle: Unfinished | CycleOpened) -> None:
-        """Add a cycle that begins; its row is written only if it does not end in the same batch."""
-        self._begin_lease()
-        self._begun_shares[cycle_id] = self.share
-        super().begin(cycle_id, agent, cycle)
-
-    async def safe(self) -> None:
-        """Return when all rows added so far are safe.
-
-        Raises: SparError when the memory is closed; LeaseOverError when the lease is over, and until the work of lost
-            partitions has ended: rows of it were left out, and its calls must not begin. A call of a session that this
-            node has kept waits for that end.
-        """
-        while True:
-            before, was_settled = self.losses, self.settled.is_set()
-            if was_settled and self._flush is not None and self._flush.done():
-                self._flush = None  # its error is of a lease that is over, and all of that has ended
-            await super().safe()
-            if was_settled and self.losses == before and self._ownership.is_in_force:
-                return
-            share = CALLING.get()
-            if share is None or self._ownership.epoch_of(share[0]) != share[1]:
-                raise self._ownership.error()
-            await self.settled.wait()
-
-    def _close_batch(self) -> Batch:
-        shares = [self._begun_shares.get(cycle_id) for cycle_id in self.begun]
-        self._begun_shares.clear()
-        batch = self._batch
-        batch.share = None
-        super()._close_batch()
-        if shares:  # the facts of the beginnings were put first, the rows of the open cycles last
-            batch.event_shares[:0] = shares
-            batch.shares[-len(shares) :] = shares
-        return batch

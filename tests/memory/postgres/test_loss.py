@@ -90,7 +90,7 @@ async def test_a_process_that_was_replaced_writes_nothing_more_when_it_tries_aga
     """A unit that is tried again is undone alone if it fails, but not for the error of its transaction."""
     memory = PostgresMemory(url)
     await memory.__aenter__()
-    handover = memory.journal._handover
+    handover = memory.journal
     with admin(url) as other:
         other.execute("UPDATE state SET value = '99' WHERE key = 'epoch'")
         memory.journal.append(facts.RowsChanged(changes=(RowChange("late", "key", 1),)), "main")
