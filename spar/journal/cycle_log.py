@@ -5,14 +5,12 @@ Only agents whose memory keeps a journal have a log. The callers check this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from spar.data.reply import End
 from spar.decisions.finish import Consequence
 from spar.decisions.resume import doubted
-from spar.errors import ENDS_PROCESS
 from spar.events import ExperienceStored
 from spar.facts import CycleOpened, CycleWritten, Planned, WorkChanged, WorkLeft
 from spar.health.error_reporting import ErrorReporter
@@ -111,34 +109,25 @@ class CycleLog:
             of_run = {message.id for message in messages}
             left, is_sensed = _perceptions_to_retry(cycle, self._recovery.items(cycle.session), of_run)
             failed = self._recovery.restart.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
-        cycle_id = cycle.id
-        makers: dict[str, Callable[[], Any]] = {}
+        cycle_id, report = cycle.id, self._reports.closing_failed
+        record = experiences = changes = entries = None
         if not is_idle:
-            record_of = partial(cycle.recorded, core, duration, self._reports.note_failed)
-            makers |= {"experiences": cycle.lived, "record": record_of, "changes": partial(self._learn, cycle)}
+            experiences = cycle.guarded(report, cycle.lived)
+            record = cycle.guarded(report, cycle.recorded, core, duration, self._reports.note_failed)
+            changes = cycle.guarded(report, self._learn, cycle)
         if run is not None and not will_resume:
-            makers["entries"] = partial(entries_of, run, cycle.written_action, cycle.result, end, self._setup.tools,
-                                        core.clock.now())  # fmt: skip
-        parts: dict[str, Any] = {}
-        for name, make in makers.items():
-            try:
-                parts[name] = make()
-            except ENDS_PROCESS:
-                raise
-            except BaseException as error:
-                self._reports.closing_failed(cycle, error)
+            entries = cycle.guarded(report, entries_of, run, cycle.written_action, cycle.result, end, self._setup.tools,
+                                    core.clock.now())  # fmt: skip
         state = core.ledger.states.get(cycle.session)
         item = None if run is None or state is None else state.items.get(run.id)
         answer, ended = None, tuple[str, ...]()
         if run is not None and item is not None and end is not None:
             answer, ended = run.status_at(end, core.clock.now()), (run.id,)
-        record, experiences = parts.get("record"), tuple(parts.get("experiences") or ())
-        besides = None
+        changes, besides = changes or (), None
         if record is None:
             self._count(cycle, duration)
         else:
             besides = self._take_counts()
-        changes = parts.get("changes") or ()
         if not cycle.is_journalled:  # nothing was planned: the perceptions belong to an incident
             changes = (*changes, *self._setup.modules["sense"].cycle_rows(cycle_id))
         run_id = None if run is None else run.id
@@ -146,15 +135,14 @@ class CycleLog:
         others = () if will_resume else [item_id for item_id in cycle.items if item_id not in unfinished]
         again = cycle.unfinished if will_resume and (cycle.is_journalled or cycle.resumed is not None) else None
         judged = None if will_resume else cycle.reflection
-        entries = parts.get("entries") or ()
-        account = Closing(cycle.outcome, record, experiences, run_id, (*ended, *others), again, entries,
-                          cycle.session, changes, besides, cycle.is_stepped,
-                          () if judged is None else tuple(judged.credits),
-                          () if judged is None else tuple(judged.feedback), answer)  # fmt: skip
+        credits, feedback = ((), ()) if judged is None else (tuple(judged.credits), tuple(judged.feedback))
+        account = Closing(cycle.outcome, record, tuple(experiences or ()), run_id, (*ended, *others), again,
+                          entries or (), cycle.session, changes, besides, cycle.is_stepped, credits, feedback,
+                          answer)  # fmt: skip
         try:
             core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle_id, closing=account))
         except Exception as error:  # report it, and write the end without this data
-            self._reports.closing_failed(cycle, error)
+            report(cycle, error)
             bare = replace(account, record=None, experiences=(), credits=(), feedback=(), entries=(), changes=(),
                            besides=None)  # fmt: skip
             core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle_id, closing=bare))
@@ -170,20 +158,14 @@ class CycleLog:
                     self._recovery.doubts.add(
                         doubted(cycle_id, cycle.session, account.run_id, record.action, result, core.clock.now())
                     )
-        self._agent_state.writer.stored += len(experiences) + (record is not None)
+        self._agent_state.writer.stored += len(account.experiences) + (record is not None)
         if experiences and core.events.wanted[ExperienceStored]:
-            for experience in experiences:
+            for experience in account.experiences:
                 core.events.publish(ExperienceStored(experience=experience))
 
     def _learn(self, cycle: Cycle) -> tuple[RowChange, ...]:
         """Apply the abilities that a cycle taught; return the changes of their rows."""
-        if cycle.reflection is None:
-            return ()
-        abilities = self._agent_state.abilities
-        changes = abilities.changes(abilities.learn(cycle.reflection, cycle.abilities))
-        if self._core.events.seq >= self._agent_state.renews_at:
-            self._agent_state.renew()
-        return changes
+        return self._agent_state.abilities.changes(self._agent_state.learn(cycle))
 
     def _count(self, cycle: Cycle, duration: float) -> None:
         """Count a cycle without a record. The counts are written with the next recorded cycle."""

@@ -80,7 +80,7 @@ class GivenFeedback:
         reflection = Reflection(feedback=(feedback,))
         if offers(reflector, HearsFeedback):
             reflection = await reflector.hear_feedback((feedback,), self._context(read))
-        changes = state.take(reflection, read)
+        changes = state.abilities.changes(state.abilities.learn(reflection, read))
         journal.append(RowsChanged(changes=tuple(changes)))
         journal.append(Judged(credits=tuple(reflection.credits), feedback=tuple(reflection.feedback)))
         await journal.safe()

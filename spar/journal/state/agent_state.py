@@ -15,8 +15,7 @@ from spar.loop.core import Core, Requests
 from spar.loop.cycle import Cycle
 from spar.observe.stats import Stats
 from spar.ports.any_part import AgentControl
-from spar.records.journal import Closing, RowChange
-from spar.types import Reflection
+from spar.records.journal import Closing
 
 if TYPE_CHECKING:
     from spar.data.reply import End
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from spar.journal.state.background_writer import BackgroundWriter
     from spar.ports.small_rows import OwnRows
     from spar.ports.store import Journal, TranscriptStore
-    from spar.records.abilities import ReadAbilities
     from spar.runs.runs import Run
 
 #: Counts of an agent without a background writer.
@@ -102,13 +100,6 @@ class AgentState:
     def learn(self, cycle: Cycle) -> Sequence[str]:
         """Apply the abilities that a cycle taught; return the keys of changed and forgotten abilities."""
         return [] if cycle.reflection is None else self.abilities.learn(cycle.reflection, cycle.abilities)
-
-    def take(self, reflection: Reflection, read: ReadAbilities) -> tuple[RowChange, ...]:
-        """Apply abilities that were learnt outside a cycle; return the row changes, for the caller to write.
-
-        Args: read: the abilities as the reflector read them.
-        """
-        return self.abilities.changes(self.abilities.learn(reflection, read))
 
     def remember(self, cycle: Cycle, duration: float) -> None:
         """Learn from a cycle, and give its experiences and its record to a memory without a journal, if there is
