@@ -177,11 +177,9 @@ class DatabaseSession:
         return {**self._writer.snapshot(), "epoch": self.epoch, "chain": str(self.broken) if self.broken else None}
 
     async def put(self, work: Callable[[Connection], Any], size: int) -> None:
-        """Queue work for the writer; wait only while the queue is full. Raises: PermanentError when read-only."""
-        writer = self.writer
-        if not writer.offer(work, size):
-            with self._clock.working():
-                await writer.put(work, size)
+        """Queue work for the writer; while the queue is full, wait until it is safe. Raises: as `commit`."""
+        if not self.writer.offer(work, size):
+            await self.commit(work, size)
 
     async def commit(self, work: Callable[[Connection], R], size: int = 0) -> R:
         """Do the work and return its result once it is safe. Raises: its errors; PermanentError when read-only."""

@@ -63,15 +63,14 @@ class JobQueue:
     is the number of them at the end. `refusal` is the error for jobs after the closing; None for the usual one.
     """
 
-    __slots__ = ("_changed", "_closing_at", "_is_awaited", "_jobs", "_max_bytes", "_max_items", "_waiters", "accepted",
-                 "bytes", "committed", "groups", "items", "lost", "refusal", "rejected")  # fmt: skip
+    __slots__ = ("_changed", "_closing_at", "_is_awaited", "_jobs", "_max_bytes", "_max_items", "accepted", "bytes",
+                 "committed", "groups", "items", "lost", "refusal", "rejected")  # fmt: skip
 
     def __init__(self, max_items: int = MAX_ITEMS, max_bytes: int = MAX_BYTES) -> None:
         self._max_items, self._max_bytes = max_items, max_bytes
         self._changed = threading.Condition()
         self._jobs: deque[Job] = deque()
         self._is_awaited = False  # whether a caller waits for a queued job
-        self._waiters: list[asyncio.Future[None]] = []
         self._closing_at: float | None = None
         self.refusal: SparError | None = None
         self.items = self.bytes = 0
@@ -94,17 +93,6 @@ class JobQueue:
             elif self.items == 1 or self.items == GROUP:
                 self._changed.notify()
         return True
-
-    async def has_room(self) -> None:
-        """Wait while the queue is full."""
-        room = asyncio.get_running_loop().create_future()
-        with self._changed:
-            if self._is_full():
-                self._changed.notify()  # no more jobs can be gathered
-                self._waiters = [waiter for waiter in self._waiters if not waiter.done()] + [room]
-            else:
-                room.set_result(None)
-        await room
 
     def close(self, within: float) -> None:
         """Accept nothing more. The queued jobs are written for at most `within` seconds."""
@@ -145,11 +133,10 @@ class JobQueue:
                 return group
             return [self._jobs.popleft() for _ in range(GROUP)]
 
-    def settle(self, number: int, size: int, *, failed: int, unawaited: int) -> list[asyncio.Future[None]]:
+    def settle(self, number: int, size: int, *, failed: int, unawaited: int) -> None:
         """Count a group of `number` jobs and `size` bytes as finished.
 
         Args: failed: number of jobs that failed; unawaited: number of these for which nobody waited.
-        Returns: the futures of the callers that wait for room, which there is now.
         """
         with self._changed:
             self.items -= number
@@ -157,8 +144,6 @@ class JobQueue:
             self.committed += number - failed
             self.rejected += unawaited
             self.groups += 1
-            waiters, self._waiters = self._waiters, []
-        return waiters
 
     def pause(self, seconds: float) -> bool:
         """Wait so many seconds before the next attempt. Return False if the time to close is over."""
@@ -172,18 +157,14 @@ class JobQueue:
                 self._changed.wait(max(left, 0.001))
         return True
 
-    def end(self) -> tuple[list[Job], list[asyncio.Future[None]]]:
-        """Accept nothing more and count all jobs that are not committed as lost.
-
-        Returns: the queued jobs, and the futures of the callers that wait for room.
-        """
+    def end(self) -> list[Job]:
+        """Accept nothing more and count all jobs that are not committed as lost. Return the queued jobs."""
         with self._changed:
             self._closing_at = self._closing_at or time.monotonic()
             jobs = list(self._jobs)
             self._jobs.clear()
             self.lost = self.items
-            waiters, self._waiters = self._waiters, []
-        return jobs, waiters
+        return jobs
 
     def _is_full(self) -> bool:
         return self._closing_at is None and (self.items >= self._max_items or self.bytes >= self._max_bytes)
@@ -256,11 +237,6 @@ class WriterThread:
         """Queue work, or return False while the queue is full. Raises: SparError when closing."""
         return self.queue.accept(Job(work, size), is_bounded=True)
 
-    async def put(self, work: Callable[[Connection], Any], size: int = 0) -> None:
-        """Queue work; wait only while the queue is full. Raises: SparError when closing."""
-        while not self.offer(work, size):
-            await self.queue.has_room()
-
     def submit(self, work: Callable[[Connection], R], size: int = 0) -> asyncio.Future[R]:
         """Do the work; return a future of its result, which is set once that is as safe as the durability promises.
 
@@ -272,8 +248,9 @@ class WriterThread:
         self.answer(partial(_resolve, future), work, size)
         return future
 
-    def answer(self, answer: Answer, work: Callable[[Connection], Any], size: int = 0) -> None:
-        """Do the work as `submit` does and call `answer` with its outcome. Raises: SparError when closing."""
+    def answer(self, answer: Answer | None, work: Callable[[Connection], Any], size: int = 0) -> None:
+        """Do the work as `submit` does and call `answer` with its outcome; None: nobody waits. Raises: SparError when
+        closing."""
         self.queue.accept(Job(work, size, answer), is_bounded=False)
 
     @property
@@ -375,8 +352,7 @@ class WriterThread:
                 answers.append((job.answer, outcome))
             elif type(outcome) is Rejected:
                 unawaited.append(outcome.error)
-        waiters = self.queue.settle(len(group), size, failed=failed, unawaited=len(unawaited))
-        answers += [(partial(_resolve, waiter), None) for waiter in waiters]
+        self.queue.settle(len(group), size, failed=failed, unawaited=len(unawaited))
         if answers:
             self._in_loop(_answer, answers)
         for error in unawaited:
@@ -450,11 +426,10 @@ class WriterThread:
             self._loop.call_soon_threadsafe(function, *args)
 
     def _finish(self, group: list[Job]) -> None:
-        queued, waiters = self.queue.end()
+        queued = self.queue.end()
         left = [*group, *queued] if self.queue.lost else []
         reason = self._fenced or SparError(f"the memory was closed before it could be written: {self.last_error}")
-        answers: list[tuple[Answer, Any]] = [(job.answer, Rejected(reason)) for job in left if job.answer]
-        self._in_loop(_answer, [*answers, *((partial(_resolve, waiter), None) for waiter in waiters)])
+        self._in_loop(_answer, [(job.answer, Rejected(reason)) for job in left if job.answer])
         try:
             self._maintenance.stop()
             if self._fenced is None:

@@ -11,7 +11,6 @@ large results of calls, which are copies that nobody changes, are encoded by the
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from threading import get_ident
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 GATHER_FOR, MOST_GATHERED = 0.002, 1_000
 #: Batches that may wait for the writer; with more, `is_behind` asks callers to wait.
 MOST_BEHIND = 20
-#: Seconds until a batch for which the writer had no room is offered again.
-OFFER_AGAIN_AFTER = 0.05
 
 #: Function that writes a list of rows of one kind.
 Write = Callable[["Connection", list[Any]], object]
@@ -212,7 +209,6 @@ class Handover:
         self._new_batch: Callable[[], Batch] = partial(Batch, self._writer.report)
         self._batch, self._is_full = self._new_batch(), False
         self.begun: dict[str, tuple[str, Unfinished | CycleOpened]] = {}
-        self._closed: deque[Batch] = deque()  # batches for which the writer has had no room
         self._timer: asyncio.Handle | None = None  # calls `hand_over`
         self._flush: Flush | None = None  # the last one that was handed over
         self._next_flush: Flush | None = None  # handed over at the end of this turn of the event loop
@@ -257,14 +253,14 @@ class Handover:
     @property
     def is_safe(self) -> bool:
         """Return whether `safe` would return at once."""
-        if self._is_unsafe or self._closed or self._has_rows:
+        if self._is_unsafe or self._has_rows:
             return False
         return self._flush is None or self._flush.done()
 
     @property
     def is_behind(self) -> bool:
         """Return whether so much waits for the writer that a caller should await `safe` before further writes."""
-        return bool(self._closed) or self._writer.queue.items > MOST_BEHIND
+        return self._writer.queue.items > MOST_BEHIND
 
     @property
     def _has_rows(self) -> bool:
@@ -275,7 +271,7 @@ class Handover:
     async def safe(self) -> None:
         """Return when all rows added so far are safe. Raises: SparError when the memory is closed."""
         flush, is_new = self._next_flush or self._flush, False
-        if self._next_flush is None and (self._has_rows or self._closed or self._is_unsafe):
+        if self._next_flush is None and (self._has_rows or self._is_unsafe):
             flush, is_new = Flush(self._report_error), True
         if flush is None:
             return
@@ -289,7 +285,7 @@ class Handover:
             await end
 
     def hand_over(self) -> None:
-        """Give the writer all batches, in order. A batch for which it has no room is offered again later.
+        """Give the writer the batch.
 
         Raises: RuntimeError in another thread than that which opened the memory: both would hand over the same batch.
         """
@@ -297,43 +293,29 @@ class Handover:
             raise RuntimeError("a memory is used in the thread that opened it: run this in its event loop")
         self._cancel_timer()
         if self._has_rows:
-            self._closed.append(self._close_batch())
-        while self._closed:
+            batch, self._is_unsafe = self._close_batch(), True
             try:
-                is_accepted = self._writer.offer(self._closed[0], self._closed[0].size)
+                self._writer.answer(None, batch, batch.size)
             except SparError as error:  # the file was closed meanwhile: nothing more is stored
-                self._closed.clear()
                 self._report(Fault("closed", f"what was to be written down is not kept: {error}", "memory"))
-                return
-            if not is_accepted:
-                self._timer = asyncio.get_running_loop().call_later(OFFER_AGAIN_AFTER, self.hand_over)
-                return
-            self._closed.popleft()
-            self._is_unsafe = True
 
     def finish(self) -> int:
-        """Give the writer all batches, even if it has no room, since the file is closed next.
+        """Give the writer the last batch, since the file is closed next.
 
         Returns: how many batches it did not accept, because another process has taken the file over.
         """
         try:
-            if self._has_rows or self._closed:
+            if self._has_rows:
                 self._submit(Flush(self._report_error))
         except SparError:  # the closing of the file reports them
-            return len(self._closed)
+            return 1
         return 0
 
     def take_batch(self) -> Batch:
-        """Return the batch that was not handed over; the caller must give it to the writer.
-
-        Earlier batches are handed over first.
-        """
+        """Return the batch that was not handed over; the caller must give it to the writer."""
         self._cancel_timer()
-        batch = self._close_batch()
-        if self._closed:
-            self._submit(Flush(self._report_error))
         self._is_unsafe = True
-        return batch
+        return self._close_batch()
 
     def _submit_next(self) -> None:
         flush, self._next_flush = self._next_flush, None
@@ -344,17 +326,10 @@ class Handover:
             flush.answer(Rejected(error))
 
     def _submit(self, flush: Flush) -> None:
-        """Give the writer all batches and ask for a flush after the last. It accepts these even if it has no room.
-
-        Raises: SparError when the file is being closed.
-        """
+        """Give the writer the batch and ask for a flush after it. Raises: SparError when the file is being closed."""
         self._cancel_timer()
-        self._closed.append(self._close_batch())
-        while self._closed:
-            batch = self._closed[0]
-            one = flush if len(self._closed) == 1 else Flush(self._report_error)
-            self._writer.answer(one.answer, batch, batch.size)
-            self._closed.popleft()
+        batch = self._close_batch()
+        self._writer.answer(flush.answer, batch, batch.size)
         self._is_unsafe, self._flush = False, flush
 
     def _report_error(self, error: BaseException) -> None:

@@ -96,7 +96,7 @@ class Journal(Handover):
 
     def _commit(self, work: Callable[[Connection], R], size: int) -> Coroutine[Any, Any, R]:
         """Do the work after all earlier rows, and return its result once it is safe."""
-        self.hand_over()
+        self.hand_over()  # at once before it, so that the writer commits both in one transaction
         return self._file.commit(work, size)
 
     # -- agents
@@ -221,10 +221,6 @@ class Journal(Handover):
                 crashpoint("sense.before_commit")
             return known
 
-        # At once after one another, so that the writer commits both in one transaction.
-        self.hand_over()
-        if self.is_behind:  # the writer had no room for all earlier rows
-            await self.safe()
         self._file.demand_room()
         asking = Asked(write, (queries.about_item(agent, item.id, item.key),))
         known: Item | None = await self._commit(asking, len(row[-1]))

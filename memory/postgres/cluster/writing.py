@@ -186,7 +186,7 @@ class NodeWriter(WriterThread):
         """Queue work, or return False while the queue is full. Raises: SparError when closing."""
         return super().offer(OfLease(work, self._ownership), size)
 
-    def answer(self, answer: Answer, work: Work, size: int = 0) -> None:
+    def answer(self, answer: Answer | None, work: Work, size: int = 0) -> None:
         """Do the work as `commit` does and call `answer` with its outcome. Raises: SparError when closing."""
         super().answer(answer, OfLease(work, self._ownership), size)
 

@@ -49,6 +49,11 @@ class House:
         self.tended += 1
         return False
 
+    async def put(self, work: Callable[[Connection], object]) -> None:
+        """Queue work; while the queue is full, wait until it is safe, as a memory does."""
+        if not self.writer.offer(work):
+            await self.writer.submit(work)
+
     def content(self) -> list[bytes]:
         """Return what stands in the files; their times are the kernel's, which may set them later."""
         return [Path(name).read_bytes() for name in (self.path, f"{self.path}-wal")]
@@ -109,7 +114,7 @@ async def test_a_full_queue_refuses_and_whoever_waits_is_let_in(house: House) ->
     house.writer.offer(gate)
     await until(gate.is_reached.is_set)
     accepted = sum(house.writer.offer(put(number)) for number in range(60))
-    late = [asyncio.ensure_future(house.writer.put(put(number))) for number in range(100, 110)]
+    late = [asyncio.ensure_future(house.put(put(number))) for number in range(100, 110)]
     await asyncio.sleep(0.01)
 
     assert accepted == 49
@@ -233,7 +238,7 @@ async def test_after_a_rest_the_log_is_emptied_and_then_nothing_is_written(house
 async def test_the_log_does_not_grow_for_ever_under_a_steady_writer(tmp_path: Path) -> None:
     house = House(tmp_path / "memory.db")
     for number in range(400):
-        await house.writer.put(put(number, "x" * 100_000))
+        await house.put(put(number, "x" * 100_000))
         if number % 10 == 0:
             await house.writer.submit(lambda connection: None)
 
