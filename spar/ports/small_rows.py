@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from spar.errors import SparError
 from spar.facts import RowsChanged
@@ -41,38 +41,21 @@ class OneValueRows:
     async def _load(self, owner: str) -> dict[str, Any]:
         return dict(await self._store.load(owner) or {})
 
-    @asynccontextmanager
-    async def _turn(self, owner: str) -> AsyncIterator[None]:
-        """Wait until the others that use the value of this owner are done."""
-        turn = self._turns.setdefault(owner, _Turn())
-        turn.users += 1
-        try:
-            async with turn.lock:
-                yield
-        finally:
-            turn.users -= 1
-            if not turn.users:  # the next lock may belong to another event loop
-                self._turns.pop(owner, None)
+    def _turn(self, owner: str) -> asyncio.Lock:
+        """Return the lock of the value of this owner, as long as anybody holds it or waits for it."""
+        return self._turns.setdefault(owner, asyncio.Lock())
 
 
-class _Turn:
-    """Lock of one value, and how many hold it or wait for it."""
-
-    __slots__ = ("lock", "users")
-
-    def __init__(self) -> None:
-        self.lock, self.users = asyncio.Lock(), 0
+#: Locks by store and owner, since several parts may use one store, such as a sensor and its replacement. Nobody keeps a
+#: lock that is free: the next one may belong to another event loop.
+_TURNS: WeakKeyDictionary[Store, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()
 
 
-#: Locks by store and owner, since several parts may use one store, such as a sensor and its replacement.
-_TURNS: WeakKeyDictionary[Store, dict[str, _Turn]] = WeakKeyDictionary()
-
-
-def _turns_of(store: Store) -> dict[str, _Turn]:
+def _turns_of(store: Store) -> WeakValueDictionary[str, asyncio.Lock]:
     try:
-        return _TURNS.setdefault(store, {})
+        return _TURNS.setdefault(store, WeakValueDictionary())
     except TypeError:  # a store of a class without weak references or without a hash
-        return {}
+        return WeakValueDictionary()
 
 
 class OwnRows:
