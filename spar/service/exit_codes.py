@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 OK = 0
+"""The work is done; a service stopped as it was asked to (after `spar stop` work may wait)."""
 FAILED = 1
+"""The answer is no: a run or one of its calls failed, nothing is left to decide, a check found something."""
 USAGE = 64
+"""The command line is wrong."""
 DAMAGED = 65
+"""The stored data is damaged."""
 UNAVAILABLE = 69
+"""No service is there, the store cannot be opened or read now, or the port is in use."""
 GAVE_UP = 70
+"""The service gave up: the loop failed more often than it may."""
 CANNOT_CREATE = 73
+"""A file or the state directory cannot be used, or another service uses it."""
 UNFINISHED = 75
+"""A signal ended the service before its work was done, or it used too much memory; start it again."""
 NO_PERMISSION = 77
+"""The operation is not permitted."""
 CONFIG = 78
+"""The configuration cannot be used."""
 TIMED_OUT = 124
+"""The time to wait was over before there was an answer."""
 INTERRUPTED = 130
-
-#: The meaning of each code, for people.
-MEANINGS = {
-    OK: "The work is done; a service stopped as it was asked to (after `spar stop` work may wait).",
-    FAILED: "The answer is no: a run or one of its calls failed, nothing is left to decide, a check found something.",
-    USAGE: "The command line is wrong.",
-    DAMAGED: "The stored data is damaged.",
-    UNAVAILABLE: "No service is there, the store cannot be opened or read now, or the port is in use.",
-    GAVE_UP: "The service gave up: the loop failed more often than it may.",
-    CANNOT_CREATE: "A file or the state directory cannot be used, or another service uses it.",
-    UNFINISHED: "A signal ended the service before its work was done, or it used too much memory; start it again.",
-    NO_PERMISSION: "The operation is not permitted.",
-    CONFIG: "The configuration cannot be used.",
-    TIMED_OUT: "The time to wait was over before there was an answer.",
-    INTERRUPTED: "Ctrl-C ended the command; or it asks a question and nobody is there to answer.",
-}
+"""Ctrl-C ended the command; or it asks a question and nobody is there to answer."""

@@ -5,6 +5,7 @@ Each page is a function without arguments that returns its text; a page that dif
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType
 from typing import Any, cast, get_origin
@@ -115,12 +117,20 @@ def _families() -> dict[str, Metric]:
 
 
 def exit_codes() -> str:
-    rows = [f"- {number} {code(name)}: {exits.MEANINGS[number]}" for name, number in exit_names()]
+    rows = [f"- {number} {code(name)}: {meaning}" for name, number, meaning in exit_meanings()]
     return "\n".join([*begin("exit codes"), *rows]) + "\n"
 
 
 def exit_names() -> list[tuple[str, int]]:
     return [(name, value) for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)]
+
+
+def exit_meanings() -> list[tuple[str, int, str]]:
+    """Return the exit codes with the text behind each."""
+    body = ast.parse(inspect.getsource(exits)).body
+    return [(name, number, str(behind.value.value)) for name, number in exit_names() for at, behind in pairwise(body)
+            if isinstance(at, ast.Assign) and ast.unparse(at.targets[0]) == name
+            and isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant)]  # fmt: skip
 
 
 def command_line() -> str:
