@@ -17,31 +17,27 @@ LONGEST_DAYS: Final = 3_650
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 
 
-class TokenRow(Struct, frozen=True):
-    """Stored row of one token.
-
-    `digest` is the SHA-256 of the token in hexadecimal digits, `by` its creator, `used_at` the hour of its last use,
-    `expires_at` the time from which it is invalid (None: never).
-    """
+class TokenTerms(Struct, frozen=True):
+    """Terms of one token: `by` is its creator, `used_at` the hour of its last use, `expires_at` the time from which it
+    is invalid (None: never)."""
 
     name: str
     scopes: tuple[Scope, ...]
+    made_at: datetime
+    by: str = ""
+    expires_at: datetime | None = None
+    used_at: datetime | None = None
+
+
+class TokenRow(TokenTerms, frozen=True, kw_only=True):
+    """Stored row of one token. `digest` is the SHA-256 of the token in hexadecimal digits."""
+
     digest: str
-    made_at: datetime
-    by: str = ""
-    expires_at: datetime | None = None
-    used_at: datetime | None = None
 
 
-class TokenView(Struct, frozen=True):
-    """Token as it is listed, without its secret text and digest. `used_at` is exact to the hour."""
+class TokenView(TokenTerms, frozen=True):
+    """Token as it is listed, without its secret text and digest."""
 
-    name: str
-    scopes: tuple[Scope, ...]
-    made_at: datetime
-    by: str = ""
-    expires_at: datetime | None = None
-    used_at: datetime | None = None
     is_expired: bool = False
 
 

@@ -127,7 +127,7 @@ class Tokens:
                 raise ConflictError(f"there are {MOST_TOKENS} tokens; revoke some")
             token, now = PREFIX + secrets.token_urlsafe(_BYTES), self._now()
             expires_at = None if days is None else now + timedelta(days=days)
-            row = TokenRow(name, in_order(scopes), _digest(token), now, by, expires_at)
+            row = TokenRow(name, in_order(scopes), now, by, expires_at, digest=_digest(token))
             await self._change(self._rows.add(row))
             return NewToken(token, name, row.scopes, expires_at)
 

@@ -248,7 +248,7 @@ def test_a_token_is_found_by_its_digest_in_constant_time(monkeypatch: pytest.Mon
     monkeypatch.setattr(tokens, "compare_digest", compare)
     known = "spar_" + "k" * 43
     table = tokens.Tokens(lambda: None, lambda: tokens.datetime.min)
-    row = tokens.TokenRow("known", ("read",), tokens.sha256(known.encode()).hexdigest(), tokens.datetime.min)
+    row = tokens.TokenRow("known", ("read",), tokens.datetime.min, digest=tokens.sha256(known.encode()).hexdigest())
     table._by_digest = {row.digest: row}
 
     assert table.find(known) is row

@@ -448,7 +448,7 @@ async def test_the_log_has_one_line_a_minute_about_refusals_with_their_number(ag
     access = Telling(agent.service, HostNames("127.0.0.1"), now)
     for now.seconds in (0.0, 1.0, 2.0, TELL_EVERY - 1, TELL_EVERY, TELL_EVERY + 1):
         try:
-            access.demand(TokenRow("x", ("read",), "", agent.agent.core.clock.now()), "admin")
+            access.demand(TokenRow("x", ("read",), agent.agent.core.clock.now(), digest=""), "admin")
         except Exception as refusal:
             access.refuse(cast(Any, refusal))
 
