@@ -276,9 +276,7 @@ class TokenLimits:
         try:
             yield
         finally:
-            self._running[name] -= 1
-            if not self._running[name]:
-                del self._running[name]
+            self._running -= Counter((name,))  # without those at zero
 
 
 log = get_logger("spar.access")

@@ -68,9 +68,7 @@ class StreamPlaces:
         by_peer[peer] += 1
 
         def free() -> None:
-            by_peer[peer] -= 1
-            if not by_peer[peer]:
-                del by_peer[peer]
+            self._open_by_peer -= Counter((peer,))  # without those at zero
 
         return free
 

@@ -74,27 +74,22 @@ class Room:
         self.bounds = bounds
         #: The peer of each connection, the oldest connection first.
         self._connections: dict[BoundedProtocol, Hashable] = {}
-        self._number_by_peer: dict[Hashable, int] = {}
         #: Number of connections that were ended to make room, and of those that were answered 503.
         self.ended = self.refused = 0
 
     def enter(self, connection: BoundedProtocol, peer: Hashable) -> bool:
         """Add a connection; return False if its requests must be refused for want of room."""
-        has_room = self._number_by_peer.get(peer, 0) < self.bounds.of_a_peer or self._end_oldest(peer)
+        is_within = list(self._connections.values()).count(peer) < self.bounds.of_a_peer
+        has_room = is_within or self._end_oldest(peer)
         if has_room and len(self._connections) >= self.bounds.connections:
             has_room = self._end_oldest()
         self._connections[connection] = peer
-        self._number_by_peer[peer] = self._number_by_peer.get(peer, 0) + 1
         self.refused += not has_room
         return has_room
 
     def leave(self, connection: BoundedProtocol) -> None:
         """Remove a connection. Idempotent."""
-        if connection in self._connections:
-            peer = self._connections.pop(connection)
-            self._number_by_peer[peer] -= 1
-            if not self._number_by_peer[peer]:
-                del self._number_by_peer[peer]
+        self._connections.pop(connection, None)
 
     def _end_oldest(self, peer: Hashable = None) -> bool:
         """End the oldest connection without a whole request; return False if there is none.
