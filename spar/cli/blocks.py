@@ -221,9 +221,9 @@ _FORMS: Final[dict[str, Callable[[Any], str]]] = {
 }  # fmt: skip
 
 
-def listing(columns: Sequence[Column], rows: Sequence[Any], room: int) -> Block:
+def listing(columns: Sequence[Column], rows: Sequence[Any]) -> Block:
     """Return rows as a table."""
-    return table(_heads(columns), [cells(columns, row) for row in rows], room)
+    return table(_heads(columns), [cells(columns, row) for row in rows])
 
 
 def record(fields: Sequence[Column], answer: Any, title: str = "") -> Fields:

@@ -25,14 +25,12 @@ RESTART: Final = "restart the service to have both of one version: systemctl res
 
 
 @contextmanager
-def service(options: Options, timeout: float | None = None, *, may_be_absent: bool = False) -> Iterator[Client]:
+def service(options: Options, *, may_be_absent: bool = False) -> Iterator[Client]:
     """Yield a client of the running service. An error of it ends the command with a sentence and its code.
 
-    Args:
-        timeout: Seconds for each part of an answer; default: what the operation may take.
-        may_be_absent: Raise NotRunningError if no service runs, instead of ending the command.
+    Args: may_be_absent: raise NotRunningError if no service runs, instead of ending the command.
     """
-    client = Client(options.state_dir(), timeout=timeout)
+    client = Client(options.state_dir())
     try:
         yield client
     except ServiceError as error:

@@ -20,9 +20,9 @@ from msgspec import NODEFAULT, UNSET
 from msgspec.structs import FieldInfo
 
 from spar.cli.blocks import Block, listing, record
-from spar.cli.client import ending
+from spar.cli.client import service
 from spar.cli.context import Duration, Json, Options, Time, Words, fail, other_configuration, show
-from spar.client.client import Client, NotRunningError, ServiceError
+from spar.client.client import NotRunningError
 from spar.data.text import printable
 from spar.errors import ConflictError
 from spar.operations.fields import accepted_values, is_list, meaning, plain_type, value_of
@@ -82,7 +82,7 @@ def blocks_of(operation: Operation[Any, Any], command: CommandForm, given: Any, 
         empty = command.empty if isinstance(command.empty, str) else command.empty(given)
         if isinstance(given, TimedChoice) and given.since is not None:
             empty = "none since then"
-        blocks.append(listing(command.columns, rows, command.room) if rows else empty)
+        blocks.append(listing(command.columns, rows) if rows else empty)
         if command.more is not None and rows and (more := command.more(given, answer)):
             blocks.append(f"more: spar {operation.name} {more}")
     for form in command.also:
@@ -126,8 +126,7 @@ def ask(options: Options, operation: Operation[Any, Any], given: Any, other: Pat
         other: Another configuration by which the store is asked.
         is_typed: As a value of its type; otherwise as JSON values, also those that this version does not know.
     """
-    client = Client(options.state_dir())
-    try:
+    with service(options) as client:
         try:
             if other is None:
                 return (client.call if is_typed else client.answer)(operation, given)
@@ -138,8 +137,6 @@ def ask(options: Options, operation: Operation[Any, Any], given: Any, other: Pat
 
         answer = ask_store(options, operation, given, other)
         return client.typed(operation, answer) if is_typed else answer
-    except ServiceError as error:
-        fail(*ending(client, error))
 
 
 def _reviewed(options: Options, review: Review, given: Any) -> tuple[Any, bool]:

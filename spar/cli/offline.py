@@ -16,7 +16,7 @@ from spar.decoding import encode
 from spar.errors import ConflictError, DamagedError, DamagedRowError, SparError
 from spar.net.control_socket import name_of
 from spar.operations.operation import Caller, Operation, StoreAlone
-from spar.records.audit import AuditDraft, auditing
+from spar.records.audit import auditing
 from spar.service import exit_codes as exits
 
 #: The settings that a command needs to open the store.
@@ -56,12 +56,9 @@ def ask_store(options: Options, operation: Operation[Any, Any], given: Any, othe
 
     async def question(memory: Any) -> Any:
         store = StoreAlone(memory, name, loaded, other is not None)
-        draft = None
-        if (entry := operation.audit) is not None:
-            draft = AuditDraft(who, "shell", entry.action, entry.subject_of(given), agent=name, rows=entry.rows)
-            draft.detail |= entry.detail_of(given)
+        entry = operation.audit
         try:
-            with nullcontext() if draft is None else auditing(draft):
+            with nullcontext() if entry is None else auditing(entry.draft(who, "shell", given, name)):
                 return await operation.run(store, given, Caller(who))
         except ConflictError as error:
             fail(str(error))

@@ -176,8 +176,7 @@ class Status(Struct, frozen=True):
 @operation("status", "GET /v1/status", "read", where="service", served="always", is_masked=True)
 async def status(service: Service, given: StatusChoice) -> Status:
     """Return the status of the service."""
-    answer: Any = service.status(has_lanes=given.lanes)
-    return cast("Status", answer)
+    return cast("Status", service.status(has_lanes=given.lanes))
 
 
 @operation("shadow", "GET /v1/shadow", "read", where="service", command=CommandForm(
@@ -314,22 +313,19 @@ async def step_sense(service: Service, given: Nothing) -> list[Perception]:
 @operation("step plan", "POST /v1/agent:step_plan", "step", patience=LONG_PATIENCE, audit=_entry("plan"))
 async def step_plan(service: Service, given: StepInput) -> Action | None:
     """Run the phase plan about perceptions and return its action, null for none."""
-    action: Action | None = await _step(service, given, "plan")
-    return action
+    return cast("Action | None", await _step(service, given, "plan"))
 
 
 @operation("step act", "POST /v1/agent:step_act", "step", patience=LONG_PATIENCE, audit=_entry("act"))
 async def step_act(service: Service, given: StepInput) -> ActionResult:
     """Run the phase act with an action, a list of calls or one call: any tool with any parameters."""
-    result: ActionResult = await _step(service, given, "act")
-    return result
+    return cast("ActionResult", await _step(service, given, "act"))
 
 
 @operation("step reflect", "POST /v1/agent:step_reflect", "step", patience=LONG_PATIENCE, audit=_entry("reflect"))
 async def step_reflect(service: Service, given: StepInput) -> Reflection:
     """Run the phase reflect about the result of an action."""
-    reflection: Reflection = await _step(service, given, "reflect")
-    return reflection
+    return cast("Reflection", await _step(service, given, "reflect"))
 
 
 # -- live events

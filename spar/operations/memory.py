@@ -213,8 +213,7 @@ def _share(name: str, about: str = "") -> Any:
 ))  # fmt: skip
 async def figures(store: AgentStore, given: Nothing) -> Figures:
     """Count the experiences: merged, used, useless and untrusted ones."""
-    numbers: Any = await _store(store).figures()
-    return cast("Figures", numbers)
+    return cast("Figures", await _store(store).figures())
 
 
 def _decisions(given: CycleId, decisions: list[MemoryDecision]) -> str:
@@ -232,8 +231,7 @@ def _decisions(given: CycleId, decisions: list[MemoryDecision]) -> str:
            command=CommandForm(sentence=_decisions, examples=("spar memory why 18ea256e7753",)))  # fmt: skip
 async def why(store: AgentStore, given: CycleId) -> list[MemoryDecision]:
     """Show which decisions of a cycle experiences changed, with these experiences."""
-    decisions: Any = await _store(store).why(given.cycle_id)
-    if decisions is None:
+    if (decisions := await _store(store).why(given.cycle_id)) is None:
         raise LookupError(f"no cycle {given.cycle_id!r} is recorded; spar cycles list shows those that are")
     return cast("list[MemoryDecision]", decisions)
 

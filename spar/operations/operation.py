@@ -26,6 +26,7 @@ from spar.errors import ConflictError
 if TYPE_CHECKING:
     from spar.agent.parts import AgentParts
     from spar.config.tables.settings import Loaded
+    from spar.records.audit import AuditDraft
     from spar.service.changes import ChangeRecord
     from spar.service.token_rows import Scope
     from spar.service.tokens import Tokens
@@ -106,14 +107,14 @@ class AuditRule(Struct, frozen=True):
     detail: tuple[str, ...] = ()
     is_first: Callable[[Any, Any], bool] = lambda service, given: False
 
-    def subject_of(self, given: Struct) -> str:
-        """Return the subject of the entry from the input."""
-        return str(getattr(given, self.subject)) if self.subject else ""
+    def draft(self, by: str, origin: str, given: Struct, agent: str) -> AuditDraft:
+        """Return the entry of a request with an input. Args: by: who made it; origin: by way of what."""
+        from spar.records.audit import AuditDraft
 
-    def detail_of(self, given: Struct) -> dict[str, Any]:
-        """Return the details of the entry from the input."""
+        subject = str(getattr(given, self.subject)) if self.subject else ""
         values = {name: getattr(given, name) for name in self.detail}
-        return {name: None if value is msgspec.UNSET else value for name, value in values.items()}
+        detail = {name: None if value is msgspec.UNSET else value for name, value in values.items()}
+        return AuditDraft(by, origin, self.action, subject, agent=agent, rows=self.rows, detail=detail)
 
 
 class AgentStore(Protocol):
@@ -208,7 +209,6 @@ class CommandForm(Struct, frozen=True):
         arguments: The fields of the input that are given without a name; default: those of the path.
         hidden: Fields that only programs give.
         columns: The columns of an answer that is a list, or of the list that `rows` returns.
-        room: The characters of a cell of the list.
         empty: The sentence for an empty list.
         more: The options that show the next page, from the input and the answer; "" for the last page.
         fields: The labelled values of an answer that is one record, under `title`; empty values are left out.
@@ -230,7 +230,6 @@ class CommandForm(Struct, frozen=True):
     hidden: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     rows: Callable[[Any], Sequence[Any]] | None = None
-    room: int = 200
     empty: str | Callable[[Any], str] = "none"
     more: Callable[[Any, Any], str] | None = None
     fields: tuple[Column, ...] = ()

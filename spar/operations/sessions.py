@@ -226,8 +226,7 @@ async def prompt(service: Service, given: PromptChoice) -> Prompt:
     """
     from spar.operations.debugging.preview import prompt_of
 
-    parts: Any = await prompt_of(service.agent, given.key, given.message, with_text=given.full)
-    return cast("Prompt", parts)
+    return cast("Prompt", await prompt_of(service.agent, given.key, given.message, with_text=given.full))
 
 
 def _transcripts(store: AgentStore) -> TranscriptStore:

@@ -45,10 +45,10 @@ class AuditDraft:
     __slots__ = ("action", "actor", "agent", "detail", "is_written", "origin", "rows", "subject")
 
     def __init__(self, actor: str, origin: str, action: str, subject: str = "", *, agent: str = "",
-                 rows: Sequence[str] = ("",)) -> None:  # fmt: skip
+                 rows: Sequence[str] = ("",), detail: Mapping[str, Any] = {}) -> None:  # fmt: skip
         self.actor, self.origin, self.action, self.subject, self.agent = actor, origin, action, subject, agent
         self.rows = frozenset(rows)
-        self.detail: dict[str, Any] = {}
+        self.detail: dict[str, Any] = dict(detail)
         self.is_written = False
 
 

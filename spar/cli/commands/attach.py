@@ -18,7 +18,7 @@ import click
 from msgspec import to_builtins
 
 from spar.cli.blocks import ID, Branch, call_text, short, span, styled
-from spar.cli.client import ending
+from spar.cli.client import service
 from spar.cli.context import Duration, Options, fail, show, write
 from spar.client.client import Client, RefusedError, ServiceError
 from spar.data.text import printable
@@ -69,20 +69,17 @@ class AttachedLines:
 
     def __init__(self, options: Options, session: str, wait: float | None) -> None:
         self._options, self._session, self._wait = options, session, wait
-        self._client = Client(options.state_dir())
         self._stop: Stop | None = None
         self._reason, self._has_failed, self._is_over = "", False, False
         self._is_terminal = sys.stdin.isatty() and not options.as_json
 
     def run(self) -> int:
         """Carry out the lines to their end, and return the exit code."""
-        try:
+        with service(self._options) as self._client:
             if self._is_terminal:
                 self._talk()
             else:
                 self._read()
-        except ServiceError as error:
-            fail(*ending(self._client, error))
         return exits.FAILED if self._has_failed else exits.OK
 
     # -- lines

@@ -217,9 +217,8 @@ def _elsewhere(parts: Parts, url: str) -> Parts:
 
 def _draft(parts: Parts, action: str, subject: str, detail: dict[str, Any]) -> AuditDraft:
     """Return the entry of the audit log about an action on a memory that no service uses."""
-    draft = AuditDraft(name_of(os.getuid()), "shell", action, subject, agent=parts.settings.agent.name, rows=())
-    draft.detail |= detail
-    return draft
+    agent = parts.settings.agent.name
+    return AuditDraft(name_of(os.getuid()), "shell", action, subject, agent=agent, rows=(), detail=detail)
 
 
 def note_offline(options: Options, action: str, subject: str, detail: dict[str, Any]) -> None:

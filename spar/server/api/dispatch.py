@@ -136,9 +136,12 @@ class OperationRoute(Route):
 
     async def _run_audited(self, request: Request, given: Any, caller: Caller) -> Response:
         """Run the operation and leave one entry in the audit log; none if it was refused."""
-        draft, status = self._draft(given, caller), 500
+        entry, status = self.operation.audit, 500
+        assert entry is not None
+        # The actor is the peer or the token, never a name from the request.
+        draft = entry.draft(caller.by, "http", given, self._service.agent.name)
         try:
-            if self.operation.audit is not None and self.operation.audit.is_first(self._service, given):
+            if entry.is_first(self._service, given):
                 await self._write(draft)
             with auditing(draft):
                 response = await self._run(request, given, caller)
@@ -154,15 +157,6 @@ class OperationRoute(Route):
                 draft.detail["answered"] = status
                 await self._write(draft)
             draft.is_written = True  # rows of later background work belong to no request
-
-    def _draft(self, given: Any, caller: Caller) -> AuditDraft:
-        """Return the entry of a request. The actor is the peer or the token, never a name from the request."""
-        entry = self.operation.audit
-        assert entry is not None
-        draft = AuditDraft(caller.by, "http", entry.action, entry.subject_of(given),
-                           agent=self._service.agent.name, rows=entry.rows)  # fmt: skip
-        draft.detail = entry.detail_of(given)
-        return draft
 
     async def _write(self, draft: AuditDraft) -> None:
         """Write an entry that no row of the store has written. If that fails, log the failure with its content."""
