@@ -25,7 +25,7 @@ from typing import Final, Protocol
 from benchmarks.footprint import WITHIN, imported
 from benchmarks.hops import PACKAGES, WAYS, Way
 from benchmarks.house import lines_of_code, modules
-from spar.ports.store.journal import Journal
+from spar.ports.store import Journal
 from spar.state.apply import ADDITIONS
 from tests.decisions.test_histories import HISTORIES
 

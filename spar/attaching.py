@@ -28,7 +28,7 @@ from spar.loop.core import Core, Requests, StopDeadline
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
 from spar.ports.any_part import AgentControl, Named, offers
-from spar.ports.small_rows import OwnRows
+from spar.ports.rows import OwnRows
 from spar.protocols import Home
 from spar.records.runs import Receipt
 from spar.threads import BoundedCalls, is_cancelled

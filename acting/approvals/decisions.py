@@ -26,7 +26,7 @@ from spar.data.json_safe import UNBOUNDED, whole
 from spar.data.json_safe.canonical import fingerprint
 from spar.data.paths import copied
 from spar.errors import SparError, TransientError
-from spar.ports.kept_rows import KeptRows
+from spar.ports.rows import KeptRows
 from spar.protocols import Effect
 from spar.records.approvals import (
     TRANSITIONS,

@@ -1,4 +1,4 @@
-"""Queue of approvals and grants as durable rows, each changed by compare-and-set only (`spar.ports.kept_rows`).
+"""Queue of approvals and grants as durable rows, each changed by compare-and-set only (`spar.ports.rows`).
 
 So of a hundred decisions at once only one counts, and an approval is used once, also over restarts. A row is written
 before anything is published about it. `decisions` has the legal changes, `run/parked` stores calls without an answer in
@@ -34,7 +34,7 @@ from spar.clock import Clock, Timer
 from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalResolved
 from spar.failpoints import crashpoint
-from spar.ports.kept_rows import InMemory, KeptRows, in_time
+from spar.ports.rows import InMemory, KeptRows, in_time
 from spar.protocols import Host, Records
 from spar.records.approvals import Approval, DecidedError, Decision, Grant, check_decision
 from spar.types import Trust, replace

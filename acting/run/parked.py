@@ -33,7 +33,7 @@ from spar.data.paths import Path, PathIndex, escape, is_reference, parse_write, 
 from spar.errors import SparError
 from spar.facts import CallEnded
 from spar.failpoints import crashpoint
-from spar.ports.kept_rows import KeptRows
+from spar.ports.rows import KeptRows
 from spar.protocols import CallJournal, Host
 from spar.protocols.tools import Approval as Setting
 from spar.records.approvals import Approval

@@ -21,7 +21,7 @@ from memory.sqlite import database, schema, wal_watermark
 from memory.sqlite.disk_reserve import free_bytes
 from spar.errors import ConfigError, SparError
 from spar.failpoints import crashpoint
-from spar.ports.store.care import CareCopy
+from spar.ports.store import CareCopy
 from spar.types import Fault
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from memory.sqlite import database, disk_reserve, schema
 from memory.sqlite.database import IN_MEMORY
 from spar.errors import ConfigError, SparError
 from spar.fs.lock import holder as holder_of
-from spar.ports.store.care import CareCopy, CareLine, CareReport
+from spar.ports.store import CareCopy, CareLine, CareReport
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection

@@ -16,7 +16,7 @@ from memory.codec import decode
 from memory.engine import hash_chain
 from memory.sqlite import database, schema, seals
 from spar.errors import DamagedError
-from spar.ports.store.care import CareFinding, CareReport
+from spar.ports.store import CareFinding, CareReport
 from spar.types import Experience
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ _judge: Write = credit.take
 
 class Journal(Handover):
     """Journal on an open database, which hands over the rows of each fact; it implements the protocols in
-    `spar.ports.store.journal`.
+    `spar.ports.store`.
 
     Args: file: the open database, with its writer; hand: notes the names of the current work outside of the database;
         report: called for a row that cannot be read, a sensor's value that cannot be stored, and for rows that cannot

@@ -19,7 +19,7 @@ from memory.postgres import schema
 from memory.postgres.moving import file_to_server, server_to_file
 from memory.postgres.server import Server, connect, explained
 from spar.errors import ConfigError, SparError
-from spar.ports.store.care import CareCopy, CareLine, CareReport
+from spar.ports.store import CareCopy, CareLine, CareReport
 
 if TYPE_CHECKING:
     from memory.postgres.connection import PostgresConnection

@@ -31,7 +31,7 @@ from memory.sqlite.connection import SqliteConnection
 from memory.sqlite.seals.keeping import MODULUS, digest_of
 from spar.errors import ConfigError, SparError
 from spar.failpoints import crashpoint
-from spar.ports.store.care import CareFinding
+from spar.ports.store import CareFinding
 from spar.types import Experience
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from perception.learning.features import normal
 from spar.clock import Clock
 from spar.errors import NoRoomError, NotReadyError
 from spar.ports.any_part import offers
-from spar.ports.kept_rows import KeptRows
+from spar.ports.rows import KeptRows
 from spar.protocols import Records
 
 KIND: Final = "example"  # of the rows in the store

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from perception.supervision.sensor_task import ended
 from spar.clock import Clock
 from spar.errors import PhaseTimeoutError, TooLargeError
-from spar.ports.small_rows import changed, rows_of
+from spar.ports.rows import changed, rows_of
 from spar.protocols import Store
 from spar.records.journal import RowChange
 

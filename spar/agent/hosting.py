@@ -43,7 +43,7 @@ def host_of(part: Any, parts: SessionParts, sessions: Sessions, conversations: C
 def _of_nodes(memory: Any, agent: str) -> tuple[Any, ...]:
     """Return the last fields of a `Host` from `may_sense` on, as its open memory has the nodes."""
     if memory is not None:
-        from spar.ports.store.nodes import nodes_of
+        from spar.ports.nodes import nodes_of
 
         if (nodes := nodes_of(memory)) is not None:
             may_sense = partial(nodes.may_begin, agent, "main")

@@ -110,7 +110,7 @@ class CostRecord:
 def attach(agent: Attaching) -> CostRecord:
     """Attach the record of costs to an agent."""
     from spar.events import ModelAnswered
-    from spar.ports.store.nodes import nodes_of
+    from spar.ports.nodes import nodes_of
 
     services = agent.services
     record = CostRecord(services.rows, agent.core.clock.now, partial(_asked_for, services), services.in_background)

@@ -113,7 +113,7 @@ def attach(agent: Attaching) -> Budgets:
         if journal is None:
             budgets.open(None)
         else:
-            from spar.ports.store.nodes import nodes_of
+            from spar.ports.nodes import nodes_of
 
             read = journal.views.spent if nodes_of(services.memory) is not None else None
             budgets.open(journal, await journal.views.spent(), read, refresh_later)

@@ -31,7 +31,7 @@ from spar.loop.core import Core, Wake
 from spar.observe.logs import get_logger
 from spar.ports.any_part import Watchable, offers
 from spar.ports.channel import ChannelContext, ChannelSpec, Outgoing
-from spar.ports.small_rows import OwnRows
+from spar.ports.rows import OwnRows
 from spar.records.senders import Delivery
 from spar.runs.text_blocks import pieces_of
 from spar.threads import BoundedCalls

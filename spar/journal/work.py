@@ -17,8 +17,7 @@ from spar.runs.runs import Run, Runs
 
 if TYPE_CHECKING:
     from spar.data.bounded import BoundedDict
-    from spar.ports.store import Journal
-    from spar.ports.store.journal import WorkJournal
+    from spar.ports.store import Journal, WorkJournal
 
 log = get_logger("spar.recovery")
 

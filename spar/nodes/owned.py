@@ -19,7 +19,7 @@ from spar.attaching import Attaching
 from spar.errors import SparError, TransientError
 from spar.events import StateChanged
 from spar.loop.cycle import STANDING
-from spar.ports.store.nodes import NodeRequest, Nodes
+from spar.ports.nodes import NodeRequest, Nodes
 from spar.records.journal import Item
 from spar.records.runs import RunStatus
 from spar.types import QueueMode

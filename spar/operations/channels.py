@@ -83,7 +83,7 @@ async def _asked(agent: AgentParts, work: str, **given: str) -> Any:
 
 async def _waiting(store: AgentStore, owner: str) -> list[dict[str, Any]]:
     """Return the rows of messages that wait in the store or were put aside there."""
-    from spar.ports.small_rows import rows_of
+    from spar.ports.rows import rows_of
 
     rows = rows_of(store.memory)
     stored = await rows.rows(f"{owner}:{store.agent_name}") if rows is not None else {}

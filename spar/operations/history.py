@@ -330,7 +330,7 @@ def _from_to(row: ChangeRow) -> str:
 async def changes(store: AgentStore, given: ChangesChoice) -> ChangesAnswer:
     """Say what changed, newest first: version, settings and tools, abilities that were tried, new kinds of lines,
     incidents, senders, and what people changed for good."""
-    from spar.ports.small_rows import rows_of
+    from spar.ports.rows import rows_of
     from spar.service.changes import MOST, PRESENT, ROWS, SINCE
 
     since, kind, limit = given.since or datetime.now(UTC) - timedelta(days=1), given.kind, given.limit

@@ -115,7 +115,7 @@ def _one(incidents: list[Incident], id: str) -> Incident:
 
 async def _incidents(store: AgentStore) -> list[Incident]:
     """Return the incidents, the oldest first: of an agent that does not run all that cycles have begun to handle."""
-    from spar.ports.small_rows import rows_of
+    from spar.ports.rows import rows_of
 
     if store.agent is not None:
         return list(_incidents_of(store.agent).list())

@@ -184,7 +184,7 @@ def of_memory(memory: Any) -> list[str]:
     shared with other nodes."""
     if memory is None:
         return []
-    from spar.ports.store.nodes import nodes_of
+    from spar.ports.nodes import nodes_of
 
     forks = ["forks"] if is_installed("forks") else []
     # Without the second one, nodes would do each other's work: if it is not installed, attaching it is an error.

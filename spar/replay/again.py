@@ -18,7 +18,7 @@ from spar.config.tables.settings import Loaded
 from spar.decoding import encode
 from spar.ports.costs import Cost
 from spar.ports.planners import RecordedAnswer
-from spar.ports.small_rows import rows_of
+from spar.ports.rows import rows_of
 from spar.replay.deciding import Decider
 from spar.replay.difference import Change, changes_of, request_changes, results_of
 from spar.replay.tape import DAMAGE, Inputs, Tape, by_hand, planned

@@ -10,7 +10,7 @@ from spar.clock import SystemClock, Timer
 from spar.decoding import convert
 from spar.errors import SparError
 from spar.ports.any_part import has, offers
-from spar.ports.small_rows import rows_of
+from spar.ports.rows import rows_of
 from spar.ports.store import DurableStore, InspectsExperiences
 from spar.records.abilities import AgedAbilities, KnownAbilities
 from spar.records.transcript import Entry, still_read

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from spar.agent.parts import AgentParts
 from spar.health.alerts import KINDS
 from spar.loop.setup import expected_interval
-from spar.ports.store.nodes import nodes_of
+from spar.ports.nodes import nodes_of
 from spar.service.health_metrics import Read, Row, Samples, by_two, incidents, sensors
 
 if TYPE_CHECKING:

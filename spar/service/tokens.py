@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from spar.errors import ConflictError, SparError
 from spar.ports.any_part import offers
-from spar.ports.kept_rows import KeptRows
-from spar.ports.store.nodes import nodes_of
+from spar.ports.nodes import nodes_of
+from spar.ports.rows import KeptRows
 from spar.protocols import Records
 from spar.service.token_rows import (
     LONGEST_DAYS,

@@ -335,7 +335,7 @@ async def test_calls_that_wait_for_a_person_survive_an_exchange_of_the_actor(clo
 
 
 def _records() -> Any:
-    from spar.ports.kept_rows import InMemory
+    from spar.ports.rows import InMemory
 
     class Store(InMemory):
         async def store(self, experience: Any) -> None:

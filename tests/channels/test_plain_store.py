@@ -13,7 +13,7 @@ from spar.channels.conversations import OWNER, ChannelAttachment
 from spar.channels.forwarding import Forwarding
 from spar.errors import TransientError
 from spar.ports.channel import ChannelSpec
-from spar.ports.small_rows import OneValueRows
+from spar.ports.rows import OneValueRows
 from spar.records.journal import RowChange
 from spar.testing import MemoryChannel, VirtualClock
 

@@ -14,7 +14,7 @@ from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.store import PostgresMemory
 from spar import Action, Agent, Call, facts, tool
 from spar.nodes.owned import OwnedSessions
-from spar.ports.store.nodes import NodeRequest
+from spar.ports.nodes import NodeRequest
 from spar.protocols import Context
 from spar.records.journal import Item
 from spar.types import Perception

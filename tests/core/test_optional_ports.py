@@ -65,7 +65,7 @@ def test_no_part_of_the_core_guesses_what_a_part_has() -> None:
             else:
                 guesses.append(f"spar/{name}:{line}: {call}")
 
-    assert not guesses, "declare a Protocol (spar/ports/, spar/ports/store/) and ask by offers(part, Port)"
+    assert not guesses, "declare a Protocol (spar/ports/) and ask by offers(part, Port)"
     assert not unused, "these are asked no more"
 
 

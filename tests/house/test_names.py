@@ -24,7 +24,7 @@ PUBLIC: dict[str, frozenset[str]] = {
     "spar/errors.py": frozenset({"found"}),
     "spar/channels/notices.py": frozenset({"told"}),  # rows
     "spar/channels/outbox.py": frozenset({"told"}),  # rows
-    "spar/ports/store/care.py": frozenset({"found"}),  # the JSON of `spar doctor`
+    "spar/ports/store.py": frozenset({"found"}),  # the JSON of `spar doctor`
     "spar/protocols/context.py": frozenset({"said"}),
     "spar/records/perceived.py": frozenset({"told"}),  # rows
     "spar/types/cycle.py": frozenset({"said"}),

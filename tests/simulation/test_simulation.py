@@ -14,7 +14,7 @@ import pytest
 from memory import Memory
 from spar import Agent
 from spar.events import LoopCompleted, LoopStarted, RunAccepted, RunEnded, StateChanged
-from spar.ports.kept_rows import in_time
+from spar.ports.rows import in_time
 from spar.testing import VirtualClock
 from spar.threads import Threads
 from spar.types import utcnow

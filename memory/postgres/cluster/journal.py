@@ -19,7 +19,7 @@ from memory.postgres.cluster.ownership import Ownership, Share
 from memory.postgres.cluster.writing import CALLING, Posting, SharedBatch
 from spar import facts
 from spar.clock import Clock
-from spar.ports.store.nodes import NodeRequest
+from spar.ports.nodes import NodeRequest
 from spar.types import Fault
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from memory.postgres.cluster.ownership import Ownership
 from memory.postgres.cluster.resources import HeldResource, NodeResources
 from spar.clock import Clock
 from spar.errors import ConfigError, SparError, TransientError
-from spar.ports.store.nodes import NodeListener, NodeRequest, NodeRow
+from spar.ports.nodes import NodeListener, NodeRequest, NodeRow
 from spar.records.journal import Item
 from spar.types import Fault
 

@@ -19,7 +19,7 @@ from memory.engine.transactions import Statement
 from memory.postgres import schema
 from memory.postgres.cluster.decisions import LOSSES, LOST_WITHIN, TTL, Node, Partition, View, format_of, format_step
 from spar.errors import ConfigError
-from spar.ports.store.nodes import NodeRequest, NodeRow
+from spar.ports.nodes import NodeRequest, NodeRow
 from spar.records.journal import Item
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from memory.postgres.transactions import PostgresTransactions, questions_of
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
     from memory.postgres.connection import PostgresConnection, PostgresRows
-    from spar.ports.store.nodes import NodeRequest
+    from spar.ports.nodes import NodeRequest
 
 
 #: Share of the session whose call begins in this context.

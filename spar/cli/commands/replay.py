@@ -21,7 +21,7 @@ from spar.config.tables.settings import Loaded
 from spar.decoding import convert, decode, encode
 from spar.parts.factory import home_of
 from spar.ports.costs import Costs, costs_of, days_since
-from spar.ports.small_rows import rows_of
+from spar.ports.rows import rows_of
 from spar.replay.again import AnswersOfRecord, again, price_of
 from spar.replay.backtest import Backtest
 from spar.replay.deciding import Decider

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spar.journal.in_memory import JournalInMemory
     from spar.journal.state.abilities import Abilities
     from spar.journal.state.background_writer import BackgroundWriter
-    from spar.ports.small_rows import OwnRows
+    from spar.ports.rows import OwnRows
     from spar.ports.store import Journal, TranscriptStore
     from spar.runs.runs import Run
 

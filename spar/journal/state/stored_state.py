@@ -22,7 +22,7 @@ from spar.loop.core import Core, Requests
 from spar.loop.cycle import Cycle
 from spar.observe.stats import Stats
 from spar.ports.any_part import AgentControl, has
-from spar.ports.small_rows import OwnRows, rows_of
+from spar.ports.rows import OwnRows, rows_of
 from spar.ports.store import DurableStore, Journal, TranscriptStore
 from spar.protocols import Rows
 from spar.records.journal import RowChange

@@ -30,7 +30,7 @@ async def show_configuration(store: AgentStore, given: ConfigurationId) -> PastC
     """Show a configuration by the digest that a cycle names."""
     from spar.config.in_force import ROWS
     from spar.decoding import convert
-    from spar.ports.small_rows import rows_of
+    from spar.ports.rows import rows_of
 
     rows = rows_of(store.memory)
     stored = {} if rows is None else await rows.rows(f"{ROWS}:{store.agent_name}")

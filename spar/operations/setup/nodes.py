@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from spar.operations.operation import AuditRule, Column, CommandForm, RowsChoice, chosen, operation
 
 if TYPE_CHECKING:
-    from spar.ports.store.nodes import Nodes
+    from spar.ports.nodes import Nodes
     from spar.service.app import Service
 
 
@@ -46,7 +46,7 @@ _ALONE: Final = "this process runs the agent alone: set memory.nodes to run it o
 
 def _nodes_of(service: Service) -> Nodes | None:
     """Return the nodes; None for an agent of one process."""
-    from spar.ports.store.nodes import nodes_of
+    from spar.ports.nodes import nodes_of
 
     return nodes_of(service.agent.memory)
 

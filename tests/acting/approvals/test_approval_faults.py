@@ -15,8 +15,8 @@ from spar.errors import TransientError
 from spar.events import ApprovalResolved
 from spar.hooks import Decision, HookContext, Hooks
 from spar.ports.any_part import has
-from spar.ports.kept_rows import InMemory
 from spar.ports.phases import OptionalActor
+from spar.ports.rows import InMemory
 from spar.protocols import Context, Host, RunContext
 from spar.protocols.tools import tool
 from spar.records.approvals import Approval, DecidedError
@@ -440,7 +440,7 @@ async def test_what_was_told_as_denied_because_it_could_not_be_kept_does_not_run
 async def test_many_questions_to_a_store_that_hangs_are_all_denied_together(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import spar.ports.kept_rows as rows
+    import spar.ports.rows as rows
 
     class Hanging(Mortal):
         async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:

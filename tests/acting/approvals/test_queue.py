@@ -14,7 +14,7 @@ from memory import Memory
 from spar.bus.bus import Events
 from spar.errors import TransientError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved, CallCompleted, CallEvent, CallStarted
-from spar.ports.kept_rows import InMemory
+from spar.ports.rows import InMemory
 from spar.protocols import Context
 from spar.records.approvals import TRANSITIONS, Approval, ApprovalStatus, DecidedError, Decision, DigestMismatchError
 from spar.testing import VirtualClock

@@ -28,7 +28,7 @@ from memory.postgres.server import connect, parsed
 from memory.postgres.store import PostgresMemory
 from spar import Action, Agent, Experience, facts
 from spar.errors import ConfigError
-from spar.ports.store.nodes import NodeRequest
+from spar.ports.nodes import NodeRequest
 from spar.records.journal import Closing, Item, RowChange
 from spar.types import CycleRecord, Fault, Perception
 from tests.memory.postgres.test_loss import whole
