@@ -107,10 +107,7 @@ class Threads:
                 if is_left:
                     self.left_behind -= 1
                     return
-            try:
-                loop.call_soon_threadsafe(_answer, answer, product, error)
-            except RuntimeError:
-                pass  # the loop is closed: no caller waits any more
+            in_loop(loop, _answer, answer, product, error)  # if it is closed, no caller waits any more
 
         threading.Thread(target=work, name=self._name, daemon=True).start()
         try:
@@ -121,6 +118,15 @@ class Threads:
                     is_left = True
                     self.left_behind += 1
             raise
+
+
+def in_loop(loop: asyncio.AbstractEventLoop, act: Callable[..., object], *args: Any) -> bool:
+    """Have an event loop call a function, from any thread; return False if the loop is closed."""
+    try:
+        loop.call_soon_threadsafe(act, *args)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _answer(future: asyncio.Future[Any], product: Any, error: BaseException | None) -> None:

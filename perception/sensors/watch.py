@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from spar.threads import in_loop
+
 DELETED = 3  # watchfiles' Change.deleted
 
 
@@ -81,9 +83,5 @@ class Watch:
             self._hand_over(None)
 
     def _hand_over(self, paths: set[str] | None) -> None:
-        if self._is_stopped:
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._hinted, paths)
-        except RuntimeError:  # the loop is closed
+        if not (self._is_stopped or in_loop(self._loop, self._hinted, paths)):
             self._is_stopped = True

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from spar import facts
 from spar.errors import InboxFullError, LifecycleError, NotReadyError
 from spar.events import ErrorOccurred
 from spar.protocols import Context, Held, Host, SensorSpec
+from spar.threads import in_loop
 from spar.types import Perception
 
 BEAT: Final = 1.0  # seconds between two polls of sensors without a rhythm
@@ -116,11 +116,10 @@ class PlacedSensors:
                     await self._host.accept(perception, key=key)
                 except (InboxFullError, NotReadyError, LifecycleError):
                     await self._clock.sleep(AGAIN_AFTER)
+                    continue
                 except (ValueError, TypeError) as error:  # it can never be accepted
                     self._tell(error)
-                    break
-                else:
-                    break
+                break
 
     async def _save(self, group: SensorGroup, generation: int, held: Held) -> None:
         """Save what the accepted perceptions have confirmed, in one transaction. Raises: SparError."""
@@ -143,8 +142,7 @@ class PlacedSensors:
     def _wake(self) -> None:
         """Note that there are news; may be called from any thread."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._note_news)
+            in_loop(self._loop, self._note_news)
 
     def _note_news(self) -> None:
         if self._news is not None and not self._news.done():
@@ -164,11 +162,10 @@ class PlacedSensors:
         """Return the state of each sensor by name, JSON-able."""
         group = self.group
         states = {spec.name: {"state": "elsewhere", "last_error": self._last_error} for spec in self._here}
-        states |= {spec.name: {"state": "elsewhere", "last_error": ""} for spec in self._elsewhere}
         for spec in self._elsewhere:
-            if self._places is not None and spec.place not in self._places:
-                sentence = f"no node has memory.place = {spec.place!r}"
-                states[spec.name] = {"state": "nowhere", "last_error": sentence}
+            is_nowhere = self._places is not None and spec.place not in self._places
+            sentence = f"no node has memory.place = {spec.place!r}" if is_nowhere else ""
+            states[spec.name] = {"state": "nowhere" if is_nowhere else "elsewhere", "last_error": sentence}
         return states if group is None else {**states, **group.snapshot()}
 
     def _tell(self, error: Exception) -> None:

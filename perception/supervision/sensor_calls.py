@@ -57,25 +57,20 @@ class SensorCalls:
 
         Raises: PhaseTimeoutError when it took too long; the errors of the work.
         """
-        task, name = self._task, self._spec.name
+        task = self._task
         if task is None or task.is_busy or task.is_gone:
             if task is not None:
                 task.end()  # the task ends when its hanging call ends
-            task = self._task = SensorTask(
-                f"sensor {name}", self._clock, on_cancelled=lambda: self._work("close")[0](), broke=self._broke
-            )
+            task = self._task = SensorTask(self._spec.name, self._clock, self._work("close")[0], self._broke)
         try:
-            return await task.make(work, self._spec.timeout, can_cancel=can_cancel)
+            return await task.make(work, what, self._spec.timeout, can_cancel=can_cancel)
         except PhaseTimeoutError as error:
             if outcome := task.outcome if error.was_left_behind else None:
                 self._left.add(outcome)
                 outcome.add_done_callback(self._left.discard)
                 if late is not None:
                     outcome.add_done_callback(late)
-            end = "left behind" if error.was_left_behind else "cancelled"
-            named = PhaseTimeoutError(f"sensor {name!r}: {what} {error} and was {end}")
-            named.product, named.was_left_behind = error.product, error.was_left_behind
-            raise named from None
+            raise
 
     def _work(self, method: str, *args: Any) -> tuple[Work, bool]:
         """Return the call of a method (an empty one if there is none), and whether cancelling can end it."""

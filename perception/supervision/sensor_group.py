@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import spar.events
@@ -21,6 +22,7 @@ from spar.ports.any_part import offers
 from spar.ports.webhook import Webhook
 from spar.protocols import Context, Host, SensorSpec
 from spar.records.journal import RowChange
+from spar.threads import in_loop
 
 STRAGGLERS = 0.05  # seconds that perceptions wait for polls that are still running
 PATIENCE = 1.0  # seconds that a cycle, or a start, waits for polls when it has nothing else
@@ -39,15 +41,10 @@ class SensorGroup:
         self._change: asyncio.Future[None] | None = None
         self._beat: Timer | None = None
         self._closing: set[asyncio.Task[None]] = set()  # references, so that the tasks go on when nobody waits for them
-        self._supervisors = tuple(
-            SensorSupervisor(
-                spec, host, limit=limit, arrived=self._note_arrival, changed=self._note_turn, report=self._report
-            )
-            for spec in specs
-        )
-        self._without_rhythm = tuple(
-            supervisor for supervisor in self._supervisors if supervisor.is_polled and not supervisor.has_rhythm
-        )
+        make = partial(SensorSupervisor, host=host, limit=limit, arrived=self._note_arrival, changed=self._note_turn,
+                       report=self._report)  # fmt: skip
+        self._supervisors = tuple(map(make, specs))
+        self._without_rhythm = [sensor for sensor in self._supervisors if sensor.is_polled and not sensor.has_rhythm]
 
     # -- opening and closing
 
@@ -97,13 +94,10 @@ class SensorGroup:
         """Poll the sensors that are due, and wait a moment for them; poll again for as long as this cycle takes."""
         self._watch_over(context.cycle_id)
         now = self._clock.monotonic()
-        if active := [supervisor for supervisor in self._supervisors if supervisor.due <= now or supervisor.is_busy]:
-            for supervisor in active:
-                if supervisor.due <= now:
-                    supervisor.begin(context)
+        if active := [sensor for sensor in self._supervisors if sensor.due <= now or sensor.is_busy]:
+            self._begin_due(active, context)
             # Only one cycle waits for a poll that takes longer.
-            begun = {supervisor for supervisor in active if supervisor.is_busy and now - supervisor.began < PATIENCE}
-            await self._gather(begun)
+            await self._gather({sensor for sensor in active if sensor.is_busy and now - sensor.began < PATIENCE})
 
     def next_due(self) -> float | None:
         """Return the time of the next poll of a sensor with its own rhythm, monotonic seconds; None when no time is
@@ -117,13 +111,10 @@ class SensorGroup:
 
     def restore(self, sensor: str) -> None:
         """Try a quarantined sensor again now. Raises: LookupError for an unknown one."""
-        for supervisor in self._supervisors:
-            if supervisor.name == sensor:
-                supervisor.probe()
-                return
-        raise LookupError(
-            f"no sensor {sensor!r}; known: {', '.join(supervisor.name for supervisor in self._supervisors) or 'none'}"
-        )
+        by_name = {supervisor.name: supervisor for supervisor in self._supervisors}
+        if sensor not in by_name:
+            raise LookupError(f"no sensor {sensor!r}; known: {', '.join(by_name) or 'none'}")
+        by_name[sensor].probe()
 
     def webhook(self, name: str) -> Webhook | None:
         """Return the webhook sensor of this name; None if there is none. It may be called from any thread.
@@ -177,17 +168,19 @@ class SensorGroup:
         """Poll sensors without a rhythm for as long as this cycle takes."""
         if self._beat is not None:
             self._beat.cancel()
-        if not self._without_rhythm:
-            return
-        self._beat = self._clock.call_at(self._clock.monotonic() + BEAT, lambda: self._poll_amid(cycle_id))
+        if self._without_rhythm:
+            self._beat = self._clock.call_at(self._clock.monotonic() + BEAT, lambda: self._poll_amid(cycle_id))
 
     def _poll_amid(self, cycle_id: str) -> None:
         if self._host.is_in_hand(cycle_id):
-            now = self._clock.monotonic()
-            for supervisor in self._without_rhythm:
-                if supervisor.due <= now:
-                    supervisor.begin()
+            self._begin_due(self._without_rhythm)
             self._watch_over(cycle_id)
+
+    def _begin_due(self, supervisors: Iterable[SensorSupervisor], context: Context | None = None) -> None:
+        now = self._clock.monotonic()
+        for supervisor in supervisors:
+            if supervisor.due <= now:
+                supervisor.begin(context)
 
     # -- waiting
 
@@ -196,17 +189,12 @@ class SensorGroup:
         perception waits."""
         self._awaited = begun
         deadline = self._clock.monotonic() + PATIENCE
-        has_news = False
         try:
-            while self._awaited:
-                if not has_news and self._is_waiting:
-                    has_news = True
-                    deadline = min(deadline, self._clock.monotonic() + STRAGGLERS)
-                left = deadline - self._clock.monotonic()
-                if left <= 0:
-                    return
+            while self._awaited and (now := self._clock.monotonic()) < deadline:
+                if self._is_waiting:
+                    deadline = min(deadline, now + STRAGGLERS)
                 self._change = asyncio.get_running_loop().create_future()
-                await ended(self._change, left, self._clock)
+                await ended(self._change, deadline - now, self._clock)
         finally:
             self._awaited, self._change = set(), None
 
@@ -234,9 +222,8 @@ class SensorGroup:
         unknown event."""
         kind = getattr(spar.events, event_name, None)
         if not (isinstance(kind, type) and issubclass(kind, Event)):
-            raise ValueError(
-                f"no event named {event_name!r}; known are the classes of spar.events, such as 'TriggerMissed'"
-            )
+            sentence = f"no event named {event_name!r}; known are the classes of spar.events, such as 'TriggerMissed'"
+            raise ValueError(sentence)
         event = kind(**fields)
         self._in_loop(lambda: self._host.events.publish(event))
 
@@ -244,7 +231,4 @@ class SensorGroup:
         if threading.get_ident() == self._thread:
             act()
         elif self._loop is not None:
-            try:
-                self._loop.call_soon_threadsafe(act)
-            except RuntimeError:  # the loop is closed, and with it the agent
-                return
+            in_loop(self._loop, act)

@@ -27,6 +27,7 @@ from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored
 from spar.ports.any_part import Watchable, offers
 from spar.ports.webhook import Webhook
 from spar.protocols import Context, Host, SensorContext, SensorSpec
+from spar.threads import in_loop
 from spar.types import Perception
 
 NEVER = float("inf")
@@ -63,9 +64,9 @@ class SensorSupervisor:
         self.due = NEVER  # time of the next poll, monotonic seconds
         self.is_busy = False
         self.began = 0.0  # start of the last turn, monotonic seconds
-        self._poll = getattr(spec.sensor, "poll", None)
+        self.is_polled = getattr(spec.sensor, "poll", None) is not None
         self._calls = SensorCalls(spec, host.clock, self._broke)
-        self._wants_context = self._poll is not None and self._calls.takes_context("poll")
+        self._wants_context = self.is_polled and self._calls.takes_context("poll")
         self._every = spec.every if spec.every is not None else float(getattr(spec.sensor, "every", 0.0))
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: Timer | None = None
@@ -78,10 +79,6 @@ class SensorSupervisor:
     def state(self) -> Literal["ok", "backing_off", "quarantined"]:
         """Return the state of the sensor."""
         return self.trouble.state
-
-    @property
-    def is_polled(self) -> bool:
-        return self._poll is not None
 
     @property
     def has_rhythm(self) -> bool:
@@ -171,23 +168,15 @@ class SensorSupervisor:
             self._changed(self)
 
     async def _open(self) -> None:
-        home = self._host.home
         if self.buffer.cursor is None and self._host.store is not None:
             cursor = await self._calls.make(lambda: self.ledger.load(CURSOR), "loading the cursor")
             missed = await self._calls.make(lambda: self.ledger.load(MISSED), "loading what was missed")
             self.missed.restore(missed)
             self.buffer.cursor = cursor  # the last: after a failure both are loaded again
-        context = SensorContext(
-            name=self.name,
-            clock=self._clock,
-            push=self.buffer,
-            state_dir=None if home is None else str(Path(home.state) / "sensors" / self.name),
-            cursor=self.buffer.cursor,
-            checkpoint=self.buffer.checkpoint,
-            report=self._reported,
-            rows=self.ledger,
-            accept=self._accept,
-        )
+        home, buffer = self._host.home, self.buffer
+        state_dir = None if home is None else str(Path(home.state) / "sensors" / self.name)
+        context = SensorContext(self.name, self._clock, buffer, state_dir, buffer.cursor, buffer.checkpoint,
+                                self._reported, self.ledger, self._accept)  # fmt: skip
         self.buffer.is_open = self._needs_close = True
         await self._calls.call("open", context)
         self._is_open = True
@@ -196,11 +185,10 @@ class SensorSupervisor:
         self._polled_at = began
         self.polls += 1
         self.buffer.begin_poll()
+        poll_context = context or Context(agent=self._host.agent, cycle_id="", clock=self._clock)
+        args = (poll_context,) if self._wants_context else ()
         try:
-            poll_context = context or Context(agent=self._host.agent, cycle_id="", clock=self._clock)
-            product = await self._calls.call(
-                "poll", *((poll_context,) if self._wants_context else ()), late=self._came_late
-            )
+            product = await self._calls.call("poll", *args, late=self._came_late)
         except PhaseTimeoutError as late:
             if not late.was_left_behind:
                 self.buffer.accept(late.product)
@@ -224,9 +212,9 @@ class SensorSupervisor:
     def _succeeded(self, began: float, was_open: bool) -> None:
         self._again_at = None
         # Opening alone does not restore a polled sensor.
-        if (was_open or self._poll is None) and self.trouble.ended():
+        if (was_open or not self.is_polled) and self.trouble.ended():
             self._host.events.publish(SensorRestored(sensor=self.name))
-        if self._poll is not None:
+        if self.is_polled:
             self._arm(began + self._every if was_open else began)
 
     async def _failed(self, error: Exception) -> None:
@@ -237,7 +225,7 @@ class SensorSupervisor:
         if is_quarantined and former != "quarantined":
             reason = self.trouble.quarantine_reason()
             self._host.events.publish(SensorQuarantined(sensor=self.name, reason=reason))
-        elif not is_quarantined and self._poll is None and self._is_open:
+        elif not is_quarantined and not self.is_polled and self._is_open:
             self.trouble.state = former  # it goes on pushing
         if is_quarantined or not self._is_open:
             await self._shut()
@@ -245,7 +233,7 @@ class SensorSupervisor:
             self._cancel_timer()
             self._again_at = now + pause
             self._timer = self._clock.call_at(self._again_at, self.begin)
-        elif self._poll is not None:
+        elif self.is_polled:
             self._arm(now + max(pause, self._every))
 
     # -- when it is due
@@ -312,10 +300,7 @@ class SensorSupervisor:
             return
         self._is_rejection_told = True
         error = ContractError(f"sensor {self.name!r} must push a Perception, found {described(value)}")
-        try:
-            self._loop.call_soon_threadsafe(self._fail_for_rejected, error)
-        except RuntimeError:  # the loop is closed
-            return
+        in_loop(self._loop, self._fail_for_rejected, error)
 
     def _fail_for_rejected(self, error: Exception) -> None:
         self._is_rejection_told = False

@@ -26,15 +26,14 @@ class SensorTask:
     the task runs `on_cancelled`, and then calls `broke(error)` with the exception of `on_cancelled`, or None.
     """
 
-    def __init__(
-        self, name: str, clock: Clock, *, on_cancelled: Work, broke: Callable[[BaseException | None], None]
-    ) -> None:
-        self._clock, self._on_cancelled, self._broke = clock, on_cancelled, broke
+    def __init__(self, sensor: str, clock: Clock, on_cancelled: Work,
+                 broke: Callable[[BaseException | None], None]) -> None:  # fmt: skip
+        self._sensor, self._clock, self._on_cancelled, self._broke = sensor, clock, on_cancelled, broke
         self._work: Work | None = None
         self.outcome: asyncio.Future[Any] | None = None
         self._is_over = self._is_cut = False
         self._idle: asyncio.Future[None] | None = None
-        self._task = asyncio.get_running_loop().create_task(self._serve(), name=name)
+        self._task = asyncio.get_running_loop().create_task(self._serve(), name=f"sensor {sensor}")
 
     @property
     def is_busy(self) -> bool:
@@ -44,7 +43,7 @@ class SensorTask:
     def is_gone(self) -> bool:
         return self._is_over or self._task.done()
 
-    async def make(self, work: Work, timeout: float, *, can_cancel: bool) -> Any:
+    async def make(self, work: Work, what: str, timeout: float, *, can_cancel: bool) -> Any:
         """Do the work and return its result; cancelling this method cancels the work, if that is possible.
 
         Raises: PhaseTimeoutError after `timeout` seconds; its `product` is the result if it came within the grace
@@ -60,13 +59,13 @@ class SensorTask:
             if can_cancel:
                 self.cut()
             raise
-        late = PhaseTimeoutError(f"took longer than {timeout:g} s")
         if can_cancel:
             self.cut()
-            late.was_left_behind = not await ended(outcome, GRACE, self._clock)
-        else:
-            late.was_left_behind = True
-        if not late.was_left_behind and outcome.exception() is None:
+        was_left_behind = not (can_cancel and await ended(outcome, GRACE, self._clock))
+        end = "left behind" if was_left_behind else "cancelled"
+        late = PhaseTimeoutError(f"sensor {self._sensor!r}: {what} took longer than {timeout:g} s and was {end}")
+        late.was_left_behind = was_left_behind
+        if not was_left_behind and outcome.exception() is None:
             late.product = outcome.result()
         raise late
 
@@ -121,7 +120,8 @@ class SensorTask:
             if task.cancelling() and not self._is_cut:
                 raise
         except BaseException as error:
-            _settle(outcome, error=error if isinstance(error, Exception) else _as_exception(error))
+            # A group that holds a cancellation is not an Exception, but it must not end the process.
+            _settle(outcome, error=error if isinstance(error, Exception) else _stand_in(error))
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
         else:
@@ -151,18 +151,15 @@ async def ended(future: asyncio.Future[Any], timeout: float, clock: Clock) -> bo
     return future.done()
 
 
-def _as_exception(error: BaseException) -> Exception:
-    # A group that holds a cancellation is not an Exception, but it must not end the process.
+def _stand_in(error: BaseException) -> Exception:
     stand_in = TransientError(f"it ended with {error!r:.200}")
     stand_in.__cause__ = error
     return stand_in
 
 
 def _settle(outcome: asyncio.Future[Any], product: Any = None, error: BaseException | None = None) -> None:
-    if outcome.done():
-        return
-    if error is None:
+    if error is None and not outcome.done():
         outcome.set_result(product)
-        return
-    outcome.set_exception(error)
-    outcome.exception()  # read it here, in case no task waits for it any more
+    elif error is not None and not outcome.done():
+        outcome.set_exception(error)
+        outcome.exception()  # read it here, in case no task waits for it any more

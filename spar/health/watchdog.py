@@ -28,6 +28,7 @@ from spar.loop.core import Core, Requests
 from spar.loop.cycle import Cycle, WorkingSession
 from spar.loop.setup import Setup, expected_interval
 from spar.observe.logs import get_logger
+from spar.threads import in_loop
 
 log = get_logger("spar.watcher")
 
@@ -184,9 +185,7 @@ class _Beat:
         now = time.monotonic()
         if self.asked_at is None:
             self.asked_at = now
-            try:
-                self.loop.call_soon_threadsafe(self._answer)
-            except RuntimeError:  # the loop is closed
+            if not in_loop(self.loop, self._answer):
                 self.asked_at = None
             return 0.0
         return now - self.asked_at
@@ -206,10 +205,7 @@ class _Beat:
             if waiting:
                 self.loop.call_soon(call_some)
 
-        try:
-            self.loop.call_soon_threadsafe(call_some)
-        except RuntimeError:
-            pass  # closed meanwhile
+        in_loop(self.loop, call_some)
 
     def _answer(self) -> None:
         if self.asked_at is not None:
