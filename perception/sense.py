@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import anyio
@@ -19,7 +20,7 @@ from annotated_types import Ge
 
 from perception.examining import examined
 from perception.incidents.keeping import Incidents
-from perception.learning.examples import written
+from perception.learning.examples import Example, written
 from perception.learning.teaching import Teaching
 from perception.pipeline import Pipeline
 from perception.pipeline_rows import PipelineRows
@@ -45,15 +46,26 @@ BATCH = 1_000  # perceptions taken in one cycle; the pipeline's usual limit woul
 BATCH_BYTES = 8 * 1024 * 1024  # bytes of their content
 
 
-#: Attributes of a sense module that `attach` sets.
-_ATTACHED = frozenset(("_host", "_teaching", "incidents", "_processing", "_rows", "_sensors", "_placed"))
-
-
 class _NoEvents:
     """Event bus of a sense module without an agent: it drops all events."""
 
     def publish(self, event: Any) -> None:
         return None
+
+
+class _Parts:
+    """Parts of a sense module that use an agent."""
+
+    def __init__(self, host: Host, sense: Sense, specs: Sequence[SensorSpec], buffer: int,
+                 examples: Sequence[Example], embedder: Embedder | None) -> None:  # fmt: skip
+        placed = [spec for spec in specs if spec.place] if host.acquire is not None else []
+        self.host, pipeline = host, sense.pipeline
+        self.incidents = Incidents(pipeline.incidents, lambda batch: sense.pipeline.process(batch), host)
+        self.teaching = Teaching(pipeline.learnt, pipeline.settings.learning, examples, host, embedder)
+        self.processing = Processing(self.incidents.process, host.clock, inline=0 if embedder else INLINE)
+        self.rows = PipelineRows(pipeline, host)
+        self.sensors = SensorGroup([spec for spec in specs if spec not in placed], host, buffer)
+        self.placed = PlacedSensors(placed, host, buffer)
 
 
 class Sense:
@@ -65,14 +77,6 @@ class Sense:
 
     Raises: ConfigError for two sensors of one name or settings that cannot be used.
     """
-
-    incidents: Incidents
-    _host: Host
-    _processing: Processing
-    _rows: PipelineRows
-    _sensors: SensorGroup
-    _placed: PlacedSensors
-    _teaching: Teaching
 
     def __init__(
         self,
@@ -89,44 +93,33 @@ class Sense:
         self.pipeline = Pipeline(pipeline)
         self._register, self._errors = self.pipeline.incidents, self.pipeline.errors
         tables = self.pipeline.settings
-        self._embedder, self._examples = (
-            embedder,
-            written({"intent": tables.intents, "kind": tables.kinds}, tables.learning.files, home),
-        )
-        self._specs, self._buffer = tuple(sensors), buffer
+        examples = written({"intent": tables.intents, "kind": tables.kinds}, tables.learning.files, home)
+        self._specs = tuple(sensors)
+        self._make = partial(_Parts, sense=self, specs=self._specs, buffer=buffer, examples=examples,
+                             embedder=embedder)  # fmt: skip
         self._users = Users()
-        self._opened: tuple[Incidents, SensorGroup, PlacedSensors, Processing, PipelineRows] | None = None
+        self._attached: _Parts | None = None
+        self._opened: _Parts | None = None
         self._taken_batch: Batch | None = None  # the batch that was taken and not returned yet
         self._taken: Sequence[Perception] = ()  # perceptions that were taken from the sensors and not processed yet
         self._late_notices: list[Perception] = []  # notices from batches whose caller was cancelled
 
     def attach(self, host: Host) -> None:
         """Attach the module to an agent; call it before opening."""
-        vars(self).update(self._parts_of(host))
+        self._attached = self._make(host)
 
-    def __getattr__(self, name: str) -> Any:
-        """Return a part of a module without an agent, which is made when it is first used."""
-        if name not in _ATTACHED:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        for key, part in self._parts_of(Host("", SystemClock(), _NoEvents(), Hooks(), lambda: None)).items():
-            vars(self).setdefault(key, part)  # another thread may attach the module meanwhile
-        return vars(self)[name]
+    @property
+    def _parts(self) -> _Parts:
+        """Return the parts that use an agent; those of a module without one are made when they are first used."""
+        if self._attached is None:
+            parts = self._make(Host("", SystemClock(), _NoEvents(), Hooks(), lambda: None))
+            self._attached = self._attached or parts  # another thread may attach the module meanwhile
+        return self._attached
 
-    def _parts_of(self, host: Host) -> dict[str, Any]:
-        """Return the parts that use an agent, by attribute."""
-        incidents = Incidents(self._register, lambda batch: self.pipeline.process(batch), host)
-        placed = [spec for spec in self._specs if spec.place] if host.acquire is not None else []
-        return {
-            "_host": host,
-            "_teaching": Teaching(
-                self.pipeline.learnt, self.pipeline.settings.learning, self._examples, host, self._embedder
-            ),
-            "incidents": incidents,
-            "_processing": Processing(incidents.process, host.clock, inline=0 if self._embedder else INLINE),
-            "_rows": PipelineRows(self.pipeline, host),
-            "_sensors": SensorGroup([spec for spec in self._specs if spec not in placed], host, self._buffer),
-            "_placed": PlacedSensors(placed, host, self._buffer),
-        }
+    @property
+    def incidents(self) -> Incidents:
+        """Return the incidents."""
+        return self._parts.incidents
 
     async def __aenter__(self) -> Sense:
         """Begin to open every sensor; wait a moment, and never for a hanging one. Raises nothing."""
@@ -139,23 +132,23 @@ class Sense:
 
     async def _open_again(self) -> None:
         """Open the parts that `attach` has made since the opening, and close those before them."""
-        if self._opened is not None and self._opened[1] is not self._sensors:
+        if self._opened is not None and self._opened is not self._parts:
             await self._close()
             await self._open()
 
     async def _open(self) -> None:
-        self._opened = self.incidents, self._sensors, self._placed, self._processing, self._rows
-        await self.incidents.load()
+        parts = self._opened = self._parts
+        await parts.incidents.load()
         if self._taken_batch is not None and self._taken_batch.get_loop() is not asyncio.get_running_loop():
             self._taken_batch, self._taken = None, ()  # its loop is closed, so it never ends; cursors repeat it
-            self.incidents.rescue()
-        await self._rows.load()
-        self._sensors.start()
-        self._placed.start()
+            parts.incidents.rescue()
+        await parts.rows.load()
+        parts.sensors.start()
+        parts.placed.start()
         try:
-            if (training := await self._teaching.open()) is not None:
-                await ended(training, PATIENCE, self._host.clock)
-            await self._sensors.first_turns()
+            if (training := await parts.teaching.open()) is not None:
+                await ended(training, PATIENCE, parts.host.clock)
+            await parts.sensors.first_turns()
         except BaseException:  # `__aexit__` is not called when `__aenter__` raises
             with anyio.CancelScope(shield=True):
                 await self._close()
@@ -166,18 +159,15 @@ class Sense:
 
         When cancelled, it closes the remaining ones at once: no sensor stays open, and no task remains.
         """
-        incidents, sensors, placed, processing, rows = self._opened or (
-            self.incidents, self._sensors, self._placed, self._processing, self._rows
-        )  # fmt: skip
-        self._opened = None
-        incidents.close()
-        await sensors.close()
-        await placed.close()
-        is_at_rest = await processing.rest(CLOSING)
-        if not self._host.may_sense():  # another process goes on from the cursors, which do not cover this
+        parts, self._opened = self._opened or self._parts, None
+        parts.incidents.close()
+        await parts.sensors.close()
+        await parts.placed.close()
+        is_at_rest = await parts.processing.rest(CLOSING)
+        if not self._parts.host.may_sense():  # another process goes on from the cursors, which do not cover this
             self._taken_batch, self._taken, self._late_notices = None, (), []
         if not self._is_ahead:
-            await rows.close(is_at_rest=is_at_rest)
+            await parts.rows.close(is_at_rest=is_at_rest)
 
     async def sense(self, context: Context) -> list[Perception]:
         """Return the new perceptions after the pipeline, the most important first.
@@ -185,20 +175,20 @@ class Sense:
         When it is cancelled while a thread processes the batch, the next call returns that batch. When the pipeline
         fails, the next call processes the same perceptions again; their cursors wait.
         """
-        await self._sensors.poll(context)
+        await self._parts.sensors.poll(context)
         if self._taken_batch is None:
-            news = self._sensors.news()
+            news = self._parts.sensors.news()
             if not news and not self._taken and not self._late_notices and not self.incidents.is_due:
                 return []
             self._taken = self._taken or most_important(news, BATCH, BATCH_BYTES)
-            self._taken_batch = self._processing.begin(self._taken)
+            self._taken_batch = self._parts.processing.begin(self._taken)
         try:
             perceptions = await finished(self._taken_batch)
         except Exception:
             self._taken_batch = None
             raise
         self._taken_batch, self._taken = None, ()
-        self._sensors.release()
+        self._parts.sensors.release()
         self._pass(perceptions, context.cycle_id)
         if self._late_notices:
             perceptions, self._late_notices = [*self._late_notices, *perceptions], []
@@ -212,7 +202,7 @@ class Sense:
 
         When it is cancelled while a thread processes them, their changes of incidents are still stored and reported.
         """
-        batch = self._processing.begin(pushed)
+        batch = self._parts.processing.begin(pushed)
         try:
             perceptions = await finished(batch)
         except asyncio.CancelledError:
@@ -226,7 +216,7 @@ class Sense:
         self.incidents.passed(perceptions, cycle_id)
         while self._errors:
             stage, error = self._errors.popleft()
-            self._host.events.publish(ErrorOccurred.of(error, f"pipeline.{stage}", "sense", "continue", cycle_id))
+            self._parts.host.events.publish(ErrorOccurred.of(error, f"pipeline.{stage}", "sense", "continue", cycle_id))
 
     def _pass_late(self, batch: Batch) -> None:
         """Store the changes of incidents of a batch whose caller was cancelled; its notices come with the next
@@ -238,7 +228,7 @@ class Sense:
         self.incidents.write("")
         if notices := [notice for notice in perceptions if notice.kind.startswith("incident.")]:
             self._late_notices += notices
-            self._host.wake()
+            self._parts.host.wake()
 
     def hear(self, text: str, session: str) -> Perception:
         """Return the perception of a message, by the terms of the messages sensor, if one is configured.
@@ -256,13 +246,13 @@ class Sense:
 
         Raises: NotReadyError while it is not open.
         """
-        of_place = self._placed.group
-        return self._sensors.webhook(name) or (None if of_place is None else of_place.webhook(name))
+        of_place = self._parts.placed.group
+        return self._parts.sensors.webhook(name) or (None if of_place is None else of_place.webhook(name))
 
     def examine(self, batch: Sequence[Perception]) -> list[Examined]:
         """Return the result of the pipeline for each perception, in order; the time is that of the perceptions."""
         self._register.now, self._register.is_heard = None, False
-        self._teaching.learn_at_once()
+        self._parts.teaching.learn_at_once()
         return examined(self.pipeline, batch)
 
     async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> dict[str, Any]:
@@ -271,26 +261,26 @@ class Sense:
         Raises: ValueError for a text, label or `what` out of bounds, ConflictError where learning is turned off,
         NoRoomError, NotReadyError without a memory.
         """
-        return await self._teaching.teach(what, text, label, by)
+        return await self._parts.teaching.teach(what, text, label, by)
 
     async def unteach(self, example: str, /, *, by: str = "") -> dict[str, Any]:
         """Forget an example that was taught, and wait a moment until similar texts are recognised without it.
 
         Raises: LookupError for an unknown one.
         """
-        return await self._teaching.forget(example, by)
+        return await self._parts.teaching.forget(example, by)
 
     def taught(self) -> dict[str, Any]:
         """Return the known labels, and the examples that people taught."""
-        return self._teaching.list()
+        return self._parts.teaching.list()
 
     async def stored_examples(self, agent: str, store: Any, /) -> dict[str, Any]:
         """Return the known labels and the taught examples in the store of an agent that does not run."""
-        return await self._teaching.stored(agent, store)
+        return await self._parts.teaching.stored(agent, store)
 
     def read(self, text: str, /) -> dict[str, Any]:
         """Return the readings of a text by what was learnt."""
-        return self._teaching.read(text)
+        return self._parts.teaching.read(text)
 
     def stage_counts(self) -> dict[str, dict[str, int]]:
         """Return the counts of the pipeline, by stage."""
@@ -298,12 +288,12 @@ class Sense:
 
     def cursors(self) -> dict[str, Any]:
         """Return the cursors behind the perceptions that cycles have taken, by key; the caller saves them."""
-        return self._sensors.cursors()
+        return self._parts.sensors.cursors()
 
     def row_changes(self) -> list[RowChange]:
         """Return the changes of the rows of sensors and pipeline behind the perceptions that cycles have taken; the
         caller writes them."""
-        return [*self._sensors.row_changes(), *(() if self._is_ahead else self._rows.changes())]
+        return [*self._parts.sensors.row_changes(), *(() if self._is_ahead else self._parts.rows.changes())]
 
     def cycle_rows(self, cycle_id: str) -> list[RowChange]:
         """Return the changes of rows that a cycle's perceptions have made, once; the caller writes them with the
@@ -312,35 +302,35 @@ class Sense:
 
     async def settled(self) -> None:
         """Save the cursors behind the perceptions of a cycle that has ended. Raises no error."""
-        await self._sensors.save()
+        await self._parts.sensors.save()
         if not self._is_ahead:
-            await self._rows.save()
+            await self._parts.rows.save()
 
     @property
     def _is_ahead(self) -> bool:
         """Return whether the state of the pipeline may include a batch that no cycle has yet. Its rows must not be
         written then: after a crash the repeated batch would count as known already."""
-        return self._taken_batch is not None or bool(self._taken) or self._processing.is_busy
+        return self._taken_batch is not None or bool(self._taken) or self._parts.processing.is_busy
 
     def next_due(self) -> float | None:
         """Return the time of the next poll of a sensor with its own rhythm, monotonic seconds; None when no time is
         known."""
-        return self._sensors.next_due()
+        return self._parts.sensors.next_due()
 
     def shed(self) -> int:
         """Forget state that is not essential, to free memory; return the number of its entries."""
-        return self._processing.between(self.pipeline.shed)
+        return self._parts.processing.between(self.pipeline.shed)
 
     def restore(self, sensor: str) -> None:
         """Try a quarantined sensor again now. Raises: LookupError for an unknown one."""
-        of_place = self._placed.group
-        (of_place if of_place is not None and of_place.has(sensor) else self._sensors).restore(sensor)
+        of_place = self._parts.placed.group
+        (of_place if of_place is not None and of_place.has(sensor) else self._parts.sensors).restore(sensor)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state of each sensor and the counts of the pipeline, JSON-able."""
         return {
-            "sensors": {**self._sensors.snapshot(), **self._placed.snapshot()},
+            "sensors": {**self._parts.sensors.snapshot(), **self._parts.placed.snapshot()},
             "pipeline": dict(self.pipeline.counts),
             "incidents": self.incidents.figures(),
-            "learning": self._teaching.snapshot(),
+            "learning": self._parts.teaching.snapshot(),
         }

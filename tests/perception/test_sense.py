@@ -457,7 +457,7 @@ async def test_what_the_pipeline_knows_of_a_batch_is_not_written_before_a_cycle_
         await asyncio.sleep(0)
         cycle.cancel()
         await asyncio.gather(cycle, return_exceptions=True)
-        await until(lambda: not sense._processing.is_busy)
+        await until(lambda: not sense._parts.processing.is_busy)
         await sense.settled()
         assert (store.values, sense.row_changes()) == ({}, [])
 
