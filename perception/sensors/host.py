@@ -95,7 +95,9 @@ class HostSensor:
                 value = float(self._read(measure.kind, measure.path))
             except Exception as error:
                 failures.append(error)
-                self._tell_once(last, error)
+                if not last.is_unreadable:  # told once until it can be read again
+                    self._ctx.report_error(error, "skip")
+                last.is_unreadable = True
                 continue
             last.is_unreadable = False
             if self._has_readings:
@@ -113,7 +115,9 @@ class HostSensor:
 
     def _judged(self, measure: Measure, last: _Last, value: float) -> Perception | None:
         now, before = self._ctx.clock.monotonic(), last.level
-        level = last.level = level_of(value, before, measure.threshold, self._hysteresis)
+        # High from the threshold on, and after that normal only below the threshold by the hysteresis.
+        is_high = value >= measure.threshold - (self._hysteresis if before == "high" else 0.0)
+        level = last.level = "high" if is_high else "normal"
         is_reminder = level == before == "high" and 0 < self._remind <= now - last.told_at
         if level == before and not is_reminder:
             return None
@@ -123,17 +127,6 @@ class HostSensor:
         key = f"{measure.subject} {level} {self._ctx.clock.now().isoformat()}"
         return self._ctx.perception(sentence(measure, value, level), measure.kind, key=key, subject=measure.subject,
                                     trust="trusted", attributes=attributes)  # fmt: skip
-
-    def _tell_once(self, last: _Last, error: Exception) -> None:
-        """Report an error of a measure, once until it can be read again; the other measures go on."""
-        if not last.is_unreadable:
-            last.is_unreadable = True
-            self._ctx.report_error(error, "skip")
-
-
-def level_of(value: float, before: Level, threshold: float, hysteresis: float) -> Level:
-    """Return "high" from the threshold on, and after that "normal" only below the threshold by the hysteresis."""
-    return "high" if value >= threshold - (hysteresis if before == "high" else 0.0) else "normal"
 
 
 def sentence(measure: Measure, value: float, level: Level) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from msgspec import Struct
 
@@ -35,23 +36,16 @@ class Position(Struct, frozen=True):
     changed_at: int = 0  # nanoseconds since 1970, time of the last known write
 
 
-class ReadingTerms(Struct, frozen=True):
-    """Terms of reading: the encoding, the bytes of a line, and how lines are joined to records."""
-
-    encoding: str
-    longest: int
-    begins: Any
-    most_lines: int
-
-    def records(self) -> Records:
-        return Records(self.begins, self.longest, self.most_lines)
-
-
 class FollowedFile:
-    """Open file. `offset` is the end of the pushed records. Raises: OSError when it cannot be opened."""
+    """Open file. `offset` is the end of the pushed records.
 
-    def __init__(self, path: str, offset: int, reading: ReadingTerms) -> None:
-        self.path, self.offset, self._reading = path, offset, reading
+    Args: lines: makes the lines from an offset on; records: makes the records.
+
+    Raises: OSError when it cannot be opened.
+    """
+
+    def __init__(self, path: str, offset: int, lines: Callable[[int], Lines], records: Callable[[], Records]) -> None:
+        self.path, self.offset, self._make_lines, self._make_records = path, offset, lines, records
         # O_NONBLOCK, because a pipe may have replaced the file just now.
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         status = os.fstat(self._descriptor)
@@ -137,8 +131,7 @@ class FollowedFile:
         self.position()
 
     def _begin_at(self, offset: int) -> None:
-        self._lines = Lines(self._reading.encoding, offset, self._reading.longest)
-        self._records = self._reading.records()
+        self._lines, self._records = self._make_lines(offset), self._make_records()
         self.has_more = self.has_read = False
         self._recent_at = max(offset - _BEFORE, 0)
         self._recent = bytearray(os.pread(self._descriptor, offset - self._recent_at, self._recent_at))

@@ -12,12 +12,11 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
-from perception.sensors.tail.file import FollowedFile, Position, ReadingTerms, holds, key_of, last_line_end
+from perception.sensors.tail.file import FollowedFile, Position, holds, key_of, last_line_end
 from perception.sensors.tail.lines import Record
 from spar.data.bounded import BoundedDict
 
@@ -44,12 +43,13 @@ class TurnNews(Struct):
 class Follower:
     """Files of some patterns.
 
-    Args: patterns: absolute paths, perhaps with `*`, `?`, `[…]` and `**`; most: files that are followed at once;
-    flush_after: seconds after which an incomplete record counts as complete.
+    Args: patterns: absolute paths, perhaps with `*`, `?`, `[…]` and `**`; open: opens a file at an offset; most: files
+    that are followed at once; flush_after: seconds after which an incomplete record counts as complete.
     """
 
-    def __init__(self, patterns: tuple[str, ...], reading: ReadingTerms, *, most: int, flush_after: float) -> None:
-        self._patterns, self._reading, self._most, self._flush_after = patterns, reading, most, flush_after
+    def __init__(self, patterns: tuple[str, ...], open: Callable[[str, int], FollowedFile], *, most: int,
+                 flush_after: float) -> None:  # fmt: skip
+        self._patterns, self._open, self._most, self._flush_after = patterns, open, most, flush_after
         self.files: dict[str, FollowedFile] = {}
         self._positions: dict[str, Position] = {}
         self._ended: BoundedDict[str, int] = BoundedDict(_MOST_BESIDE)  # with the times of their last writes
@@ -70,7 +70,7 @@ class Follower:
         troubles: dict[str, OSError] = {}
         for path, key in self._matching(troubles):
             if key not in self.files:
-                self._follow(path, partial(last_line_end, path), troubles)
+                self._follow(path, None, troubles)
         return list(self.files.values())
 
     def turn(self, now: float) -> TurnNews:
@@ -99,11 +99,8 @@ class Follower:
             if room <= 0:
                 news.is_full = True
                 break
-        for file in list(
-            self.files.values()
-        ):  # move the first file to the end, so that the next turn begins with another
-            self.files[file.key] = self.files.pop(file.key)
-            break
+        for key in list(self.files)[:1]:  # the next turn begins with another file
+            self.files[key] = self.files.pop(key)
         return news
 
     def keys(self) -> set[str]:
@@ -164,20 +161,24 @@ class Follower:
                     return
                 yield path, key_of(status)
 
-    def _follow(self, path: str, offset: Callable[[], int], troubles: dict[str, OSError]) -> FollowedFile | None:
+    def _follow(self, path: str, offset: int | None, troubles: dict[str, OSError], *,
+                left_at: float | None = None) -> None:  # fmt: skip
+        """Follow a file. Args: offset: where its reading begins, None: behind the last complete line; left_at: when it
+        lost its name (0: with its first turn), None: it has its name."""
         try:
-            file = FollowedFile(path, offset(), self._reading)
+            file = self._open(path, last_line_end(path) if offset is None else offset)
         except FileNotFoundError:
-            return None
+            return
         except OSError as error:
             troubles[path] = error
-            return None
+            return
         if file.key in self.files:
             file.close()
-            return None
+            return
         self.files[file.key] = file
         self._copies.pop(file.key, None)
-        return file
+        if left_at is not None:
+            file.is_left, file.quiet_since = True, left_at
 
     def _resume(self, path: str, position: Position, now: float, troubles: dict[str, OSError]) -> None:
         """Follow a file that an earlier process followed."""
@@ -188,19 +189,17 @@ class Follower:
             self._positions[key_of(os.stat(path))] = position  # keep it until the file can be read  # noqa: PTH116
             return
         if holds(path, position):
-            self._follow(path, lambda: position.offset, troubles)
+            self._follow(path, position.offset, troubles)
         else:
             self._read_on_beside(position, troubles)
-            self._follow(path, lambda: 0, troubles)
+            self._follow(path, 0, troubles)
             self._read_between(position, now, troubles)
 
     def _find_again(self, key: str, position: Position, now: float, troubles: dict[str, OSError]) -> None:
         """Read on in a file that was renamed while no process followed it, if it is found under another name."""
         for path, other in self._beside(position.path):
             if other == key and holds(path, position):
-                file = self._follow(path, lambda: position.offset, troubles)
-                if file is not None:
-                    file.is_left, file.quiet_since = True, now
+                self._follow(path, position.offset, troubles, left_at=now)
                 break
         else:
             self._read_on_beside(position, troubles)
@@ -217,9 +216,7 @@ class Follower:
                 continue
             if left.offset and holds(path, left):
                 continue  # a copy of the file
-            file = self._follow(path, lambda: 0, troubles)
-            if file is not None:
-                file.is_left, file.quiet_since = True, now
+            self._follow(path, 0, troubles, left_at=now)
 
     # -- copies
 
@@ -236,9 +233,8 @@ class Follower:
             return
         for path, key in self._beside(position.path):
             if holds(path, position):
-                file = None if key in self.files else self._follow(path, lambda: position.offset, troubles)
-                if file is not None:
-                    file.is_left = True
+                if key not in self.files:
+                    self._follow(path, position.offset, troubles, left_at=0.0)
                 return
 
     def _follow_new(self, path: str, key: str, troubles: dict[str, OSError]) -> None:
@@ -247,16 +243,16 @@ class Follower:
         if key not in self._copies:
             original_position = next((pair for pair in self._known() if pair[1].offset and holds(path, pair[1])), None)
             if original_position is None:
-                self._follow(path, lambda: 0, troubles)
+                self._follow(path, 0, troubles)
                 return
             self._copies[key] = original_position
         other, position = self._copies[key]
         original = self.files.get(other)
         size = os.stat(path).st_size  # noqa: PTH116
         if original is None and other not in self._positions:
-            self._follow(path, lambda: position.offset, troubles)
+            self._follow(path, position.offset, troubles)
         elif original is not None and original.offset >= size:
-            self._follow(path, lambda: size, troubles)
+            self._follow(path, size, troubles)
 
     def _known(self) -> Iterator[tuple[str, Position]]:
         yield from ((key, file.last) for key, file in self.files.items())

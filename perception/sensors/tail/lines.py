@@ -32,11 +32,11 @@ class Record(Struct, frozen=True):
 class Lines:
     """Lines of one file; an incomplete line waits for its end.
 
-    Args: encoding: its name in Python's form; at: the offset of the first byte; longest: bytes of a line that are
-    stored.
+    Args: encoding: its name in Python's form; longest: bytes of a line that are stored; at: the offset of the first
+    byte.
     """
 
-    def __init__(self, encoding: str, at: int, longest: int) -> None:
+    def __init__(self, encoding: str, longest: int, at: int) -> None:
         self._encoding, self._longest = encoding, longest
         self._separator = _SEPARATORS.get(encoding, b"\n")
         self._begin = self._end = at
@@ -85,15 +85,16 @@ class Lines:
         if begin == 0:
             line = line.removeprefix(_MARKS.get(self._encoding, b"\0\0\0\0never"))
         width = len(self._separator)
-        size = end - begin - width if end - begin >= width else end - begin
+        size = end - begin - (width if end - begin >= width else 0)
         left_out = max(size - self._longest, 0)
         try:
             text, is_odd = line.decode(self._encoding), False
         except UnicodeDecodeError as error:
             # A character that the bound cut in two is not an error of the encoding.
             is_cut = left_out > 0 and error.start >= len(line) - 4
-            text = line[: error.start].decode(self._encoding) if is_cut else _visible(line, self._encoding)
-            is_odd = not is_cut
+            is_odd = not is_cut  # bytes that cannot be decoded are shown as `\\xNN`
+            part = line[: error.start] if is_cut else line
+            text = part.decode(self._encoding, "backslashreplace")
         text = text.removesuffix("\r")
         if left_out:
             text = f"{text} … {left_out} bytes of this line left out"
@@ -142,8 +143,3 @@ class Records:
         left_out += sum(line.left_out for line in lines)
         yield Record(text, lines[0].begin, self._end, left_out, any(line.is_odd for line in lines), count)
         self._lines, self._size, self._left_out, self._count = [], 0, 0, 0
-
-
-def _visible(raw: bytes, encoding: str) -> str:
-    """Return the text with undecodable bytes as `\\xNN`."""
-    return raw.decode(encoding, "backslashreplace")

@@ -19,10 +19,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from annotated_types import Ge, Le, Len
 
-from perception.sensors.tail.file import FollowedFile, Position, ReadingTerms
+from perception.sensors.tail.file import FollowedFile, Position
 from perception.sensors.tail.follower import Follower, TurnNews
-from perception.sensors.tail.lines import Record
-from perception.supervision.sensor_task import ended
+from perception.sensors.tail.lines import Lines, Record, Records
 from spar.backoff import Backoff
 from spar.data.patterns import Pattern
 from spar.decoding import converted
@@ -63,9 +62,11 @@ class TailSensor:
         look_every: Annotated[float, Ge(0.01), Le(3600)] = 0.5,
         kind: str = "log",
     ) -> None:
-        reading = ReadingTerms(_known_encoding(encoding), longest, _pattern(begins), most_lines)
+        lines = partial(Lines, _known_encoding(encoding), longest)
+        records = partial(Records, _pattern(begins), longest, most_lines)
         patterns = tuple(os.path.normpath(Path(home.config, Path(path).expanduser()).absolute()) for path in paths)
-        self._make = partial(Follower, patterns, reading, most=most_files, flush_after=flush_after)
+        follow = partial(FollowedFile, lines=lines, records=records)
+        self._make = partial(Follower, patterns, follow, most=most_files, flush_after=flush_after)
         self._start, self._pause, self._kind = start, look_every, kind
         self._pump: asyncio.Task[None] | None = None
         self._work: asyncio.Task[TurnNews] | None = None  # in a thread, which goes on when nobody waits for it
@@ -113,10 +114,7 @@ class TailSensor:
                 failures += 1
                 self._tell("", error)
                 pause = backoff.delay(failures)
-            if pause:
-                await ended(asyncio.get_running_loop().create_future(), pause, clock)
-            else:
-                await asyncio.sleep(0)
+            await clock.sleep(pause)
 
     async def _turn(self, now: float) -> float:
         """Do one turn; return the seconds until the next one."""
