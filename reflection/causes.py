@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from msgspec import Struct
 
@@ -36,122 +37,80 @@ class Cause(Struct, frozen=True):
     action: RemedyAction = "other_tool"
 
 
-_TIMEOUT = Cause(
-    "it took longer than it may", "try again later, ask for less at once, or raise the tool's timeout", True
+_passing = partial(Cause, may_pass=True)
+_of_parameter = partial(Cause, action="other_parameter")
+_for_a_person = partial(Cause, action="ask")
+_none = partial(Cause, action="none")
+
+_TIMEOUT = _passing("it took longer than it may", "try again later, ask for less at once, or raise the tool's timeout")
+_REFUSED = _passing(
+    "the other side took no connection", "check that it runs and that the address is right; try again later"
 )
-_REFUSED = Cause(
-    "the other side took no connection", "check that it runs and that the address is right; try again later", True
-)
-_BROKEN = Cause("the connection broke", "try again later", True)
-_NAME = Cause(
-    "the name of the other side was not found", "check the address and the name service; try again later", True
-)
-_BAD_INPUT = Cause("the tool did not accept what it was given", "give it other values", action="other_parameter")
-_TOO_LARGE = Cause(
-    "the output was too large", "ask for less at once, or have the tool write to a file", action="other_parameter"
-)
-_NOT_FOUND = Cause(
-    "what it asked for does not exist",
-    "check the name or path before the call, or make it first",
-    action="other_parameter",
-)
-_PERMISSION = Cause("it was not permitted", "grant the right to it or use another tool; trying again will not help")
-_RESOURCES = Cause("the machine ran out of a resource", "free memory or disk, run less at once, try again later", True)
-_CONTRACT = Cause("a part does not keep its contract", "correct the part; trying again will not help")
-_IN_DOUBT = Cause("nobody knows whether it took effect", "look at the target before doing it again", action="ask")
-_DENIED = Cause("it was denied", "do it another way, or say why it is needed and ask again", action="ask")
-_EXPIRED = Cause("nobody answered the request for approval in time", "ask again when somebody is there", action="ask")
-_DEPENDENCY = Cause(
-    "a call that it needed did not end well", "see to that call first; this one was never tried", action="none"
-)
+_BROKEN = _passing("the connection broke", "try again later")
+_NAME = _passing("the name of the other side was not found", "check the address and the name service; try again later")
+_TOO_LARGE = _of_parameter("the output was too large", "ask for less at once, or have the tool write to a file")
+_DENIED = _for_a_person("it was denied", "do it another way, or say why it is needed and ask again")
+_EXPIRED = _for_a_person("nobody answered the request for approval in time", "ask again when somebody is there")
+_DEPENDENCY = _none("a call that it needed did not end well", "see to that call first; this one was never tried")
 _UNVERIFIED = Cause("it finished, but what was expected of it did not hold", "check the effect and try another way")
 
-BY_REASON: Mapping[str, Cause] = {
-    "dep_failed": _DEPENDENCY,
-    "denied": _DENIED,
-    "expired": _EXPIRED,
-}
+BY_REASON: Mapping[str, Cause] = {"dep_failed": _DEPENDENCY, "denied": _DENIED, "expired": _EXPIRED}
 
 #: Causes by the name of the exception's class, for classes that say more than the fault's kind.
 BY_TYPE: Mapping[str, Cause] = {
-    "ConnectionRefusedError": _REFUSED,
-    "ConnectError": _REFUSED,
-    "ConnectionResetError": _BROKEN,
-    "ConnectionAbortedError": _BROKEN,
-    "BrokenPipeError": _BROKEN,
-    "RemoteProtocolError": _BROKEN,
-    "ReadError": _BROKEN,
+    **dict.fromkeys(("ConnectionRefusedError", "ConnectError"), _REFUSED),
+    **dict.fromkeys(("ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError", "RemoteProtocolError",
+                     "ReadError"), _BROKEN),
     "gaierror": _NAME,
-    "ConnectTimeout": _TIMEOUT,
-    "ReadTimeout": _TIMEOUT,
-    "PoolTimeout": _TIMEOUT,
-    "FileExistsError": Cause(
-        "it exists already", "choose another name, or replace it on purpose", action="other_parameter"
-    ),
-    "IsADirectoryError": Cause("it is a folder, not a file", "name a file in it", action="other_parameter"),
-    "NotADirectoryError": Cause("a part of the path is not a folder", "check the path", action="other_parameter"),
-    "UnicodeDecodeError": Cause(
-        "the text is not in the expected encoding", "read it as bytes or name its encoding", action="other_parameter"
-    ),
-    "JSONDecodeError": Cause(
-        "what came back is not JSON", "check the address and what it answers", action="other_parameter"
-    ),
-    "SSLCertVerificationError": Cause(
-        "the certificate of the other side is not trusted", "install its authority", action="ask"
-    ),
-    "InboxFullError": Cause("the inbox was full", "try again later", True),
-}
+    **dict.fromkeys(("ConnectTimeout", "ReadTimeout", "PoolTimeout"), _TIMEOUT),
+    "FileExistsError": _of_parameter("it exists already", "choose another name, or replace it on purpose"),
+    "IsADirectoryError": _of_parameter("it is a folder, not a file", "name a file in it"),
+    "NotADirectoryError": _of_parameter("a part of the path is not a folder", "check the path"),
+    "UnicodeDecodeError": _of_parameter("the text is not in the expected encoding",
+                                        "read it as bytes or name its encoding"),
+    "JSONDecodeError": _of_parameter("what came back is not JSON", "check the address and what it answers"),
+    "SSLCertVerificationError": _for_a_person("the certificate of the other side is not trusted",
+                                              "install its authority"),
+    "InboxFullError": _passing("the inbox was full", "try again later"),
+}  # fmt: skip
 
 BY_KIND: Mapping[str, Cause] = {
-    "transient": Cause("a passing trouble", "try again later", True),
+    "transient": _passing("a passing trouble", "try again later"),
     "permanent": Cause("it will fail in the same way every time", "do it another way; trying again will not help"),
     "timeout": _TIMEOUT,
-    "not_found": _NOT_FOUND,
-    "permission": _PERMISSION,
-    "bad_input": _BAD_INPUT,
-    "io": Cause("the system could not read or write", "check path, disk and device; try again later", True),
-    "resources": _RESOURCES,
-    "contract": _CONTRACT,
+    "not_found": _of_parameter("what it asked for does not exist",
+                               "check the name or path before the call, or make it first"),
+    "permission": Cause("it was not permitted",
+                        "grant the right to it or use another tool; trying again will not help"),
+    "bad_input": _of_parameter("the tool did not accept what it was given", "give it other values"),
+    "io": _passing("the system could not read or write", "check path, disk and device; try again later"),
+    "resources": _passing("the machine ran out of a resource",
+                          "free memory or disk, run less at once, try again later"),
+    "contract": Cause("a part does not keep its contract", "correct the part; trying again will not help"),
     "output_too_large": _TOO_LARGE,
     "too_large": _TOO_LARGE,
     "bad_output": Cause("its tool returned what it may not return", "mend the tool, or its '_output'"),
     "unknown_tool": Cause("there is no tool of this name", "use one of the tools that exist, or register it"),
-    "bad_parameters": Cause(
-        "the parameters do not fit the tool's schema",
-        "give the parameters that its schema names",
-        action="other_parameter",
-    ),
-    "bad_reference": Cause(
-        "it refers to a value that nobody gives", "refer to the output path of another call", action="other_parameter"
-    ),
-    "bad_call": Cause("it cannot be read as a call", "write the tool's name and its parameters", action="none"),
-    "duplicate_id": Cause("another call has the same id", "give each call its own id", action="none"),
-    "cycle": Cause("the calls wait for one another", "break the circle of references", action="none"),
-    "dep_failed": _DEPENDENCY,
-    "denied": _DENIED,
-    "expired": _EXPIRED,
-    "in_doubt": _IN_DOUBT,
+    "bad_parameters": _of_parameter("the parameters do not fit the tool's schema",
+                                    "give the parameters that its schema names"),
+    "bad_reference": _of_parameter("it refers to a value that nobody gives",
+                                   "refer to the output path of another call"),
+    "bad_call": _none("it cannot be read as a call", "write the tool's name and its parameters"),
+    "duplicate_id": _none("another call has the same id", "give each call its own id"),
+    "cycle": _none("the calls wait for one another", "break the circle of references"),
+    **BY_REASON,
+    "in_doubt": _for_a_person("nobody knows whether it took effect", "look at the target before doing it again"),
     "cancelled": Cause("it was cancelled before it ended", "run it again if it is still wanted", action="retry"),
-    "expect": _UNVERIFIED,
-    "postcondition": _UNVERIFIED,
-    "unverified": _UNVERIFIED,
-}
+    **dict.fromkeys(("expect", "postcondition", "unverified"), _UNVERIFIED),
+}  # fmt: skip
 
 #: Kinds of faults in the plan itself: such a call never ran, so its tool has not failed.
 STRUCTURAL = frozenset({"unknown_tool", "bad_parameters", "bad_reference", "bad_call", "duplicate_id", "cycle"})
 
-_UNKNOWN = Cause(
-    "it failed for a reason that is not known here", "read the message; try once more or another way", True
-)
+_UNKNOWN = _passing("it failed for a reason that is not known here", "read the message; try once more or another way")
 
 
-def _nothing_better() -> str:
-    return ""
-
-
-def explain(
-    item: CallResult, *, soon: float = 5.0, incident: str = "", better: Better = _nothing_better
-) -> CallFailure | None:
+def explain(item: CallResult, *, soon: float = 5.0, incident: str = "", better: Better = str) -> CallFailure | None:
     """Return the cause and the remedy of a call that did not end well; None when it ended well, was not meant to run,
     or failed in a way that the plan handles. Never raises.
 
@@ -176,9 +135,7 @@ def kind_of(item: CallResult) -> str:
     return kind if kind in BY_KIND else "error"
 
 
-def advise(
-    item: CallResult, cause: Cause, *, soon: float, incident: str = "", better: Better = _nothing_better
-) -> Remedy:
+def advise(item: CallResult, cause: Cause, *, soon: float, incident: str = "", better: Better = str) -> Remedy:
     """Return the remedy of a failure in the form that a planner can carry out.
 
     A failure that may pass is tried again later. If several attempts failed and the call is part of an incident, the
@@ -219,7 +176,7 @@ def cause_of(item: CallResult) -> Cause:
     if item.reason in BY_REASON:
         return BY_REASON[item.reason]
     if item.is_in_doubt:  # also for a timed out call: somebody must look before it runs again
-        return _IN_DOUBT
+        return BY_KIND["in_doubt"]
     return fault_cause(item.fault) if item.fault is not None else BY_KIND.get(item.status, _UNKNOWN)
 
 
