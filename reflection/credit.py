@@ -33,7 +33,7 @@ from spar.decoding import convert
 from spar.protocols import ModuleRows
 from spar.records.abilities import ToolTrial
 from spar.records.situations import is_exact
-from spar.types import ActionResult, Credit, Experience, Feedback, FeedbackSource, TriedCall, Trust, replace
+from spar.types import ActionResult, Credit, Experience, Feedback, TriedCall, Trust, replace
 
 #: Bound of the tools that the line of a sequence names.
 _SHOWN = 12
@@ -162,7 +162,7 @@ class CreditBook:
             thread.steps[-1] = step
         else:
             if place and former is not None and former.is_open and former.key == step.key and is_exact(step.key):
-                self._say(thread, former, False, 0.0, "environment", "nothing changed by it", judged)
+                self._say(thread, former, False, 0.0, "nothing changed by it", judged)
             thread.steps.append(step)
             self._count(thread, 1)
         for name in (step.cycle_id, step.run_id, thread.name):
@@ -191,10 +191,7 @@ class CreditBook:
         """Note that a run has given its answer: its steps become a sequence."""
         thread = self.threads.get(run_id)
         if thread is not None and not thread.is_over:
-            thread.is_over = True
-            if len(thread.steps) > 1 and not thread.is_cut and success is not None:
-                judged.sequences.append((thread, success))
-            self._keep(thread)
+            self._close(thread, success, judged)
 
     # -- feedback
 
@@ -217,14 +214,17 @@ class CreditBook:
         self._keep(thread)
         if word.is_done:
             success = word.success if word.success is not None else thread.total > 0
-            if word.is_cut and not success:
-                self._cut(thread)
-            else:
+            if not word.is_cut or success:
                 self._end(thread, success, judged)
+                return
+            for step in thread.steps:  # the open steps of an episode that was cut short stay without judgement
+                if step.is_open:
+                    self._settle(thread, step)
+            self._close(thread, None, judged)
         elif word.reward > 0:
-            self._credit(thread, "environment", "", judged)
+            self._judge_open(thread, True, "", judged)
         elif word.reward < 0:
-            self._blame(thread, "environment", "", judged, only_last=True)
+            self._judge_open(thread, False, "", judged, only_last=True)
 
     def judge(self, word: Feedback, judged: Judged) -> bool:
         """Apply feedback on a run, a cycle or an episode; return whether a thread of it is stored."""
@@ -234,69 +234,53 @@ class CreditBook:
         if thread is None:
             return False
         steps = [step for step in thread.steps if word.about in (thread.run_id, step.run_id, step.cycle_id)]
-        fresh = [step for step in steps if step.said is not word.success or step.is_open]
         for away, step in enumerate(reversed(steps)):
-            if any(step is fresh_step for fresh_step in fresh):
+            if step.said is not word.success or step.is_open:
                 success_share, weight = (RETURN**away, 1.0) if word.success else (0.0, RETURN**away)
                 self._try(step, success_share, weight, judged)
                 judged.credits += [Credit(case, word.success) for case in step.cases]
-                step.said, step.is_open = word.success, False
-                self._keep(thread, step)
+                step.said = word.success
+                self._settle(thread, step)
         return True
 
     def _end(self, thread: Thread, success: bool | None, judged: Judged) -> None:
         """End an episode. With `success` None, only the results of its calls say how they went."""
-        if thread.is_over:
-            return
+        if not thread.is_over:
+            why = "" if success is None else f"the episode ended {'well' if success else 'badly'}"
+            self._judge_open(thread, success is not False, why, judged, fading=1.0 if success is None else RETURN)
+            self._close(thread, success, judged)
+
+    def _close(self, thread: Thread, success: bool | None, judged: Judged) -> None:
+        """End a thread; several steps whose success is known become a sequence."""
         thread.is_over = True
-        if success is None:
-            for step in thread.steps:
-                if step.is_open:
-                    self._say(thread, step, True, 1.0, "environment", "", judged)
-        elif success:
-            self._credit(thread, "environment", "the episode ended well", judged)
-        else:
-            self._blame(thread, "environment", "the episode ended badly", judged)
         if len(thread.steps) > 1 and not thread.is_cut and success is not None:
             judged.sequences.append((thread, success))
-        self._close(thread)
-
-    def _cut(self, thread: Thread) -> None:
-        """End an episode that was cut short: its open steps stay without judgement."""
-        thread.is_over = True
-        for step in thread.steps:
-            if step.is_open:
-                step.is_open = False
-                self._keep(thread, step)
-        self._close(thread)
-
-    def _close(self, thread: Thread) -> None:
         self._keep(thread)
         self._leave(thread)
 
-    def _credit(self, thread: Thread, by: FeedbackSource, why: str, judged: Judged) -> None:
-        for away, step in enumerate(reversed(thread.steps)):
-            if step.is_open:
-                self._say(thread, step, True, RETURN**away, by, why, judged)
-
-    def _blame(self, thread: Thread, by: FeedbackSource, why: str, judged: Judged, *, only_last: bool = False) -> None:
-        """Count the last step as failed. The steps before it led there, so they get a failed trial of lower weight."""
+    def _judge_open(self, thread: Thread, success: bool, why: str, judged: Judged, *, fading: float = RETURN,
+                    only_last: bool = False) -> None:  # fmt: skip
+        """Judge the open steps, the last one first. The steps before one that failed led there, so they get a failed
+        trial of lower weight."""
         for away, step in enumerate(reversed(thread.steps)):
             if not step.is_open or (only_last and away):
                 continue
-            if away == 0:
-                self._say(thread, step, False, 0.0, by, why, judged)
+            if success or not away:
+                self._say(thread, step, success, fading**away if success else 0.0, why, judged)
             else:
-                self._try(step, 0.0, RETURN**away / 2, judged)
-                step.is_open = False
-                self._keep(thread, step)
+                self._try(step, 0.0, fading**away / 2, judged)
+                self._settle(thread, step)
 
-    def _say(self, thread: Thread, step: Step, success: bool, share: float, by: FeedbackSource, why: str,
-             judged: Judged) -> None:  # fmt: skip
+    def _say(self, thread: Thread, step: Step, success: bool, share: float, why: str, judged: Judged) -> None:
         self._try(step, share, 1.0, judged)
         judged.credits += [Credit(case, success) for case in step.cases]
-        judged.feedback.append(Feedback(step.cycle_id, success, by, safe_line(why, _WHY), share))
-        step.said, step.is_open = success, False
+        judged.feedback.append(Feedback(step.cycle_id, success, "environment", safe_line(why, _WHY), share))
+        step.said = success
+        self._settle(thread, step)
+
+    def _settle(self, thread: Thread, step: Step) -> None:
+        """Note that a step waits for no feedback any more."""
+        step.is_open = False
         self._keep(thread, step)
 
     def _try(self, step: Step, share: float, weight: float, judged: Judged) -> None:
@@ -403,22 +387,13 @@ def cases_of(result: ActionResult) -> list[tuple[str, str]]:
     learnt = result.action.learnt if result.action is not None else ()
     if not learnt:
         return []
-    used = (
-        (case, decision.call_id)
-        for decision in learnt
-        if decision.is_used and decision.call_id
-        for case in decision.cases
-    )
+    used = ((case, decision.call_id) for decision in learnt if decision.is_used and decision.call_id
+            for case in decision.cases)  # fmt: skip
     return list(dict.fromkeys(used))[:_MOST_CASES]
 
 
 def credits_of(result: ActionResult, cases: Sequence[tuple[str, str]], unsure: Container[str]) -> list[Credit]:
     """Return the credit of experiences (`cases_of`) for calls whose result is known; `unsure` are the ids of the other
     calls."""
-    ended = {item.call.id: item for item in result.results}
-    credits = []
-    for case, call_id in cases:
-        item = ended.get(call_id)
-        if item is not None and call_id not in unsure and item.status in ("ok", "failed", "timeout"):
-            credits.append(Credit(case, item.status == "ok"))
-    return credits
+    ended = {item.call.id: item.status for item in result.results if item.status in ("ok", "failed", "timeout")}
+    return [Credit(case, ended[id] == "ok") for case, id in cases if id in ended and id not in unsure]
