@@ -10,11 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from msgspec import Struct
 
-from spar.channels.outbox import TurnRows
-from spar.decoding import convert
+from spar.channels.outbox import TurnRows, read_rows
 from spar.errors import SparError
 from spar.events import MessageSent, RunEnded
 from spar.loop.core import Core
@@ -88,18 +86,14 @@ class Forwarding:
                 log.error("message of another node not dealt with", type=type(error).__name__, reason=str(error))
 
     def _deal(self, key: str, row: Any, answers: Answers, notifiers: Mapping[str, Any]) -> None:
-        try:
-            forwarded = convert(row, Forwarded)
-        except msgspec.ValidationError as error:
-            log.error("row cannot be read", key=key, reason=str(error))
-            return
-        if forwarded.message is not None:
-            answers.send(forwarded.message, key)
-        elif forwarded.notice is None:
-            answers.end(forwarded.run_id, forwarded.reply, forwarded.into)
-        elif (notifier := notifiers.get(forwarded.to)) is not None:
-            notifier.add(forwarded.notice)
-        self._rows.drop(key)
+        for forwarded in read_rows({key: row}, "", Forwarded):
+            if forwarded.message is not None:
+                answers.send(forwarded.message, key)
+            elif forwarded.notice is None:
+                answers.end(forwarded.run_id, forwarded.reply, forwarded.into)
+            elif (notifier := notifiers.get(forwarded.to)) is not None:
+                notifier.add(forwarded.notice)
+            self._rows.drop(key)
 
     def _on_message(self, event: MessageSent) -> None:
         if not self._is_here() and self._may_concern(event):

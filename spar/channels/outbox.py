@@ -439,19 +439,17 @@ class Outbox:
 
     async def send(self, message: Outgoing) -> str:
         """Send a message now. Raises: the errors of the channel."""
-        async with self._turn:
-            self._demand_return()
-            return str(await self._call(self.channel.send(message), self._sends) or "")
+        return str(await self._in_turn(self.channel.send, message) or "")
 
     async def edit(self, reference: str, message: Outgoing) -> None:
         """Change a message now. Raises: the errors of the channel."""
-        async with self._turn:
-            self._demand_return()
-            await self._call(self.channel.edit(reference, message), self._sends)
+        await self._in_turn(self.channel.edit, reference, message)
 
-    def _demand_return(self) -> None:
-        if self._sends.left_behind:
-            raise TransientError("an earlier attempt hangs and ignores that it was cancelled")
+    async def _in_turn(self, work: Callable[..., Awaitable[R]], *args: Any) -> R:
+        async with self._turn:
+            if self._sends.left_behind:
+                raise TransientError("an earlier attempt hangs and ignores that it was cancelled")
+            return await self._call(work(*args), self._sends)
 
     async def typing(self, address: str) -> None:
         """Show that the agent is writing. Raises: the errors of the channel."""

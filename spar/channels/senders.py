@@ -33,6 +33,7 @@ from spar.errors import ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
 from spar.loop.core import Core
 from spar.ports.any_part import offers
+from spar.ports.kept_rows import InMemory
 from spar.protocols import Records
 from spar.records.senders import (
     CHANNELS,
@@ -68,7 +69,7 @@ class Senders:
     """Senders of one agent. `refused` counts messages that were not accepted, by channel and reason."""
 
     def __init__(self, core: Core, memory: Any) -> None:
-        self.core, self._memory = core, memory
+        self.core, self._store = core, memory if offers(memory, Records) else InMemory()
         self._lock = asyncio.Lock()
         self._rows: dict[str, SenderRow] = {}
         #: Names of the waiting senders, which are few compared with the decided ones.
@@ -87,8 +88,7 @@ class Senders:
     async def read(self) -> None:
         """Read the stored rows, which another node may have changed. Raises: the errors of the store."""
         async with self._lock:
-            stored = await self._memory.records(KIND) if offers(self._memory, Records) else ()
-            rows = [convert(record.value, SenderRow) for record in stored]
+            rows = [convert(record.value, SenderRow) for record in await self._store.records(KIND)]
             self._rows = {row.id: row for row in rows if row.agent == self.core.name}
             self._waiting = {row.id for row in self._rows.values() if row.status == "waiting"}
 
@@ -229,8 +229,8 @@ class Senders:
             raise ConflictError(f"{MOST_DECIDED} senders have been decided about; forget some, or use senders.allow")
         now = self.core.clock.now()
         row = self._rows.get(name) or SenderRow(name, self.core.name, first_at=now)
-        row = replace(row, status=status, person=person, trust=trust, by=by, decided_at=now, messages=row.messages,
-                      salt="", digest="", expires_at=None)  # fmt: skip
+        row = replace(row, status=status, person=person, trust=trust, by=by, decided_at=now, salt="", digest="",
+                      expires_at=None)  # fmt: skip
         await self._keep(row)
         self.core.events.publish(SenderDecided(sender=name, status=status, person=person, trust=trust, by=by))
         return row
@@ -248,14 +248,12 @@ class Senders:
         return self._rules
 
     async def _keep(self, row: SenderRow) -> None:
-        if offers(self._memory, Records):
-            await self._memory.keep(KIND, self._id(row.id), msgspec.to_builtins(row))
+        await self._store.keep(KIND, self._id(row.id), msgspec.to_builtins(row))
         self._rows[row.id] = row
         (self._waiting.add if row.status == "waiting" else self._waiting.discard)(row.id)
 
     async def _drop(self, name: str) -> None:
-        if offers(self._memory, Records):
-            await self._memory.drop(KIND, self._id(name))
+        await self._store.drop(KIND, self._id(name))
         self._rows.pop(name, None)
         self._waiting.discard(name)
 

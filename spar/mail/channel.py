@@ -82,6 +82,8 @@ class MailChannel(Channel):
         attachments: how many attachments of one mail are saved into the workspace.
     """
 
+    limits = ChannelLimits(text=1_000_000)
+
     def __init__(
         self,
         *,
@@ -125,11 +127,6 @@ class MailChannel(Channel):
         self._rates = SenderRates(rate, None)
         #: The UID of the last mail that failed, and the number of its failures.
         self._attempts = (0, 0)
-
-    @property
-    def limits(self) -> ChannelLimits:
-        """Return the limits of the channel."""
-        return ChannelLimits(text=1_000_000)
 
     def snapshot(self) -> Mapping[str, Any]:
         """Return whether the mailbox is open, how many mails were passed over, and which senders are stopped."""
