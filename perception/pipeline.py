@@ -163,15 +163,12 @@ class Pipeline:
             rows, self._unsaved = self._unsaved, {}
         return rows
 
-    def restore(self, rows: Mapping[str, Any]) -> None:
-        """Load the stored rows, before the first batch; from now on `unsaved` returns the changes."""
+    def restore(self, rows: Mapping[str, Any]) -> int:
+        """Load the stored rows, before the first batch; from now on `unsaved` returns the changes. Return the number of
+        series that begin anew, because their rows cannot be read."""
         self._is_kept = True
         for prefix, window in self._windows.items():
             window.restore({key[len(prefix) :]: row for key, row in rows.items() if key.startswith(prefix)})
-
-    @property
-    def unread_series(self) -> int:
-        """Return the number of series that began anew, because their rows could not be read."""
         return self._series.unread
 
     def settle(self) -> None:

@@ -32,8 +32,7 @@ class PipelineRows:
         rows = await self._ledger.in_time(self._ledger.list(), f"loading {self._owner!r}")
         if rows is not None:
             self._is_loaded = True
-            self._pipeline.restore(rows)
-            if unread := self._pipeline.unread_series:
+            if unread := self._pipeline.restore(rows):
                 why = f"the rows of {unread} series cannot be read by this release; these series begin anew"
                 self._host.tell_problem("anomalies of numbers", why, is_note=True)
 

@@ -34,14 +34,10 @@ def add(incident: Incident, sighting: Sighting) -> None:
         incident.last_at = max(incident.last_at, sighting.heard_at)
         if SEVERITIES.index(incident.severity) < sighting.rank:
             incident.severity = sighting.severity
-        for kind in ENTITIES:
-            names = [name for entity_kind, name in sighting.mentions.entities if entity_kind == kind]
-            known = incident.entities.get(kind, [])
-            fresh = [name for name in names if name not in known]
-            if fresh:
-                room = NAMES - len(known)
-                incident.entities[kind] = [*known, *fresh[:room]]
-                _leave_out(incident, "entities", len(fresh) - room)
+        for kind, name in sorted(sighting.mentions.entities, key=lambda entity: ENTITIES.index(entity[0])):
+            if name not in (names := incident.entities.get(kind, [])):
+                incident.entities[kind] = [*names, name][:NAMES]
+                _leave_out(incident, "entities", int(len(names) >= NAMES))
     incident.title = _title(incident) or incident.title
     _add_example(incident.examples, _example(sighting), incident)
 
@@ -74,18 +70,17 @@ def _add_thing(incident: Incident, sighting: Sighting) -> None:
         _leave_out(incident, "things" if incident.heeds(perception.trust) else "untrusted things", 1)
         return
     if former is None:
-        incident.things[sighting.thing] = Thing(
+        incident.things[sighting.thing] = former = Thing(
             safe_line(perception.source, 100), safe_line(perception.kind, 100), sighting.text, sighting.severity,
-            sighting.state, sighting.at, sighting.at, sighting.count, perception.trust, sighting.place,
+            sighting.state, sighting.at, sighting.at, 0, perception.trust, sighting.place,
         )  # fmt: skip
-        _add_state(incident, sighting)
-        return
     former.count += sighting.count
     if sighting.at >= former.last_at:  # an older state than the newest is only counted
         former.last_at, former.state, former.text = sighting.at, sighting.state, sighting.text
         if sighting.state != "over":
             former.severity = sighting.severity
-    _add_state(incident, sighting)
+    if sighting.state_digest and sighting.at >= incident.states.get(sighting.place, (sighting.at,))[0]:
+        incident.states[sighting.place] = sighting.at, sighting.state_digest
 
 
 def ended_thing(incident: Incident, sighting: Sighting) -> str:
@@ -103,11 +98,6 @@ def is_changed(incident: Incident, sighting: Sighting) -> bool:
     """Return whether the newest state at the place of a perception was another one, so that this state is news."""
     at, newest = incident.states.get(sighting.place, (sighting.at, sighting.state_digest))
     return newest != sighting.state_digest and sighting.at >= at
-
-
-def _add_state(incident: Incident, sighting: Sighting) -> None:
-    if sighting.state_digest and sighting.at >= incident.states.get(sighting.place, (sighting.at,))[0]:
-        incident.states[sighting.place] = sighting.at, sighting.state_digest
 
 
 def _is_full(incident: Incident, trust: Trust) -> bool:
@@ -141,14 +131,9 @@ def _add_example(examples: list[Example], example: Example, incident: Incident) 
     ones first."""
     examples.append(example)
     if len(examples) > EXAMPLES:
-        between = range(FIRST, len(examples) - LAST)
-
-        def rank(place: int) -> tuple[bool, int, int]:
-            candidate = examples[place]
-            return incident.heeds(candidate.trust), SEVERITIES.index(candidate.severity), place
-
-        gone = min(between, key=rank)
-        del examples[gone]
+        ranks = [(incident.heeds(candidate.trust), SEVERITIES.index(candidate.severity), place)
+                 for place, candidate in enumerate(examples[:-LAST]) if place >= FIRST]  # fmt: skip
+        del examples[min(ranks)[-1]]
         _leave_out(incident, "examples", 1)
 
 

@@ -42,9 +42,8 @@ class Incidents:
         self._rows: ModuleRows | None = host.rows(ROWS)
         self._owner = owner_of(host.agent)
         self._has_loaded = False
-        self._changes_of_batch: dict[
-            int, tuple[list[Perception], BatchChanges]
-        ] = {}  # by the id of the resulting batch, until it is passed on
+        #: By the id of the resulting batch, until it is passed on.
+        self._changes_of_batch: dict[int, tuple[list[Perception], BatchChanges]] = {}
         self._of_cycle: BoundedDict[str, list[RowChange]] = BoundedDict(WAITING)
         self._timer: Timer | None = None
         self.due = NEVER  # when the next incident is to be closed, monotonic seconds
@@ -83,10 +82,8 @@ class Incidents:
             self.write(cycle_id)
         for change in changes.news:
             incident = change.incident
-            if change.change == "opened":
-                self.opened[incident.severity] += 1
-            elif change.change == "closed":
-                self.closed[change.ending] += 1
+            self.opened[incident.severity] += change.change == "opened"
+            self.closed[change.ending] += change.change == "closed"
             self._host.events.publish(_EVENTS[change.change](
                 incident=incident.id, severity=incident.severity, count=incident.count, why=change.why,
                 session=incident.session, cycle_id=cycle_id,

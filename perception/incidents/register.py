@@ -145,12 +145,7 @@ class IncidentRegister:
         )  # fmt: skip
         self._put_last(incident)
         why = f"{sighting.severity} of {perception.source!r}, which belongs to no open incident"
-        evidence.add(incident, sighting)
-        evidence.add_step(incident, at, "opened", why, perception)
-        self._note_change(IncidentChange("opened", incident, why))
-        self._hold(incident)
-        self._make_room(at)
-        return Outcome(perception, incident, "incident.opened", why)
+        return self._begin(incident, sighting, "opened", why)
 
     def _reopen(self, incident: Incident, sighting: Sighting, why: str) -> Outcome:
         if not self._may_open(sighting):
@@ -159,13 +154,15 @@ class IncidentRegister:
         del self.closed[incident.id]
         incident.state, incident.closed_at, incident.asked_by = "open", None, ""
         incident.ordinal += 1
-        text = f"opened again, for the {incident.ordinal}. time: {why}"
+        return self._begin(incident, sighting, "reopened", f"opened again, for the {incident.ordinal}. time: {why}")
+
+    def _begin(self, incident: Incident, sighting: Sighting, did: str, why: str) -> Outcome:
         evidence.add(incident, sighting)
-        evidence.add_step(incident, sighting.heard_at, "reopened", text, sighting.perception)
-        self._note_change(IncidentChange("opened", incident, text))
+        evidence.add_step(incident, sighting.heard_at, did, why, sighting.perception)
+        self._note_change(IncidentChange("opened", incident, why))
         self._hold(incident)
         self._make_room(sighting.heard_at)
-        return Outcome(sighting.perception, incident, "incident.opened", text)
+        return Outcome(sighting.perception, incident, "incident.opened", why)
 
     def _grow(self, incident: Incident, sighting: Sighting, why: str) -> Outcome:
         perception, before = sighting.perception, incident.severity

@@ -31,45 +31,20 @@ REPEATED = (0.04, 0.2)  # summand for each doubling of the count, and its bound
 
 #: Base values of kinds. An exact name goes before a shell pattern; of the patterns the first that fits decides.
 BASE: dict[str, float] = {
-    MESSAGE: 0.7,
-    "alert": 0.7,
-    "log.error": 0.5,
-    "log.warning": 0.4,
-    "log.line": 0.2,
-    "schedule.tick": 0.5,
-    "link": 0.3,
-    "file.*": 0.4,
-    "host.*": 0.45,
-    "*": 0.4,
-}
+    MESSAGE: 0.7, "alert": 0.7, "log.error": 0.5, "log.warning": 0.4, "log.line": 0.2, "schedule.tick": 0.5,
+    "link": 0.3, "file.*": 0.4, "host.*": 0.45, "*": 0.4,
+}  # fmt: skip
 
 #: Summands for words and phrases. Each counts once; where several fit at one place, the longest counts.
 KEYWORDS: dict[str, float] = {
-    "urgent": 0.2,
-    "urgently": 0.2,
-    "emergency": 0.25,
-    "critical": 0.2,
-    "immediately": 0.15,
-    "right away": 0.15,
-    "asap": 0.15,
-    "as soon as possible": 0.15,
-    "outage": 0.2,
-    "data loss": 0.25,
-    "breach": 0.2,
-    "fatal": 0.15,
-    "out of memory": 0.15,
-    "no space left": 0.15,
-    "important": 0.1,
-    "deadline": 0.1,
-    "fyi": -0.1,
-    "no rush": -0.15,
-    "no hurry": -0.15,
-    "not urgent": -0.1,
-    "not critical": -0.1,
-    "not important": -0.1,
-    "low priority": -0.15,
-    "whenever you have time": -0.15,
-}
+    **dict.fromkeys(("emergency", "data loss"), 0.25),
+    **dict.fromkeys(("urgent", "urgently", "critical", "outage", "breach"), 0.2),
+    **dict.fromkeys(("immediately", "right away", "asap", "as soon as possible", "fatal", "out of memory",
+                     "no space left"), 0.15),
+    **dict.fromkeys(("important", "deadline"), 0.1),
+    **dict.fromkeys(("fyi", "not urgent", "not critical", "not important"), -0.1),
+    **dict.fromkeys(("no rush", "no hurry", "low priority", "whenever you have time"), -0.15),
+}  # fmt: skip
 
 #: Rules that apply together with those of the configuration, in the same format. All that fit add up.
 BUILT_IN: tuple[dict[str, Any], ...] = (

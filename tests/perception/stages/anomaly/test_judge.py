@@ -252,9 +252,9 @@ def test_each_episode_that_opens_closes_once_also_across_restarts() -> None:
 
 def test_rows_of_an_earlier_release_begin_anew_and_are_counted() -> None:
     pipeline = Pipeline(ALONE)
-    pipeline.restore({"series/a": [[1, 0, 0.0, 0, False, 0.0, 0.0], [0.0, 1.0, None, []], ["", "", ""], "host"]})
+    former = {"series/a": [[1, 0, 0.0, 0, False, 0.0, 0.0], [0.0, 1.0, None, []], ["", "", ""], "host"]}
 
-    assert pipeline.unread_series == 1
+    assert pipeline.restore(former) == 1
     assert pipeline.process([reading(1.0)]) == []
     assert pipeline.unsaved()["series/a"] is None
 
