@@ -97,25 +97,24 @@ def _check(advice: CallAdvice, item: CallResult, tools: Mapping[str, Any], matte
 def mended(failures: Sequence[CallFailure], advice: Advice, matter: Matter) -> tuple[CallFailure, ...]:
     """Return the failures with the causes and remedies of the advice."""
     advised = {open_calls(matter)[call_advice.call][1].call.id: call_advice for call_advice in advice.calls}
-    failures_now = []
-    for failure in failures:
-        call_advice = advised.get(failure.call.id)
-        if call_advice is not None:
-            remedy = _remedy(call_advice, matter)
-            failure = replace(failure, remedy=remedy.text, kind=call_advice.cause, advice=remedy)
-        failures_now.append(failure)
-    return tuple(failures_now)
+
+    def mend(failure: CallFailure) -> CallFailure:
+        if (call_advice := advised.get(failure.call.id)) is None:
+            return failure
+        remedy = _remedy(call_advice, matter)
+        return replace(failure, remedy=remedy.text, kind=call_advice.cause, advice=remedy)
+
+    return tuple(map(mend, failures))
 
 
 def added(experience: Experience, advice: Advice, matter: Matter) -> Experience:
     """Return the experience of the cycle with the causes, remedies and lesson of the advice."""
     calls: list[TriedCall] = list(experience.calls)
     for call_advice in advice.calls:
-        if call_advice.call <= len(calls):
-            calls[call_advice.call - 1] = replace(
-                calls[call_advice.call - 1], cause=call_advice.cause, remedy=_remedy(call_advice, matter)
-            )
-    return replace(experience, calls=tuple(calls), lesson=_joined(experience.lesson, advice.lesson))
+        if (place := call_advice.call - 1) < len(calls):
+            calls[place] = replace(calls[place], cause=call_advice.cause, remedy=_remedy(call_advice, matter))
+    lesson = "; ".join(filter(None, (experience.lesson, advice.lesson)))
+    return replace(experience, calls=tuple(calls), lesson=lesson)
 
 
 def apart(experience: Experience, advice: Advice, id: str) -> Experience | None:
@@ -140,10 +139,6 @@ def _remedy(advice: CallAdvice, matter: Matter) -> Remedy:
     until = matter.incident if advice.action == "wait" else ""
     text = texts.get(advice.action, "nothing that is known helps")
     return Remedy(advice.action, text, after=advice.after, tool=advice.tool, parameter=advice.parameter, until=until)
-
-
-def _joined(lesson: str, more: str) -> str:
-    return "; ".join(filter(None, (lesson, more)))
 
 
 def _parameters(item: CallResult, tools: Mapping[str, Any]) -> set[str]:

@@ -88,22 +88,13 @@ def sequence_of(thread: Thread, success: bool, at: datetime) -> Experience:
     shown = " → ".join(names[:_SHOWN]) + (f" → and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     trust: Trust = "untrusted" if any(step.trust == "untrusted" for step in thread.steps) else "trusted"
     ended = "worked" if success else "did not work"
-    return Experience(
-        situation=first.situation,
-        action=safe_line(shown),
-        outcome=f"{'ok' if success else 'failed'}: {len(calls)} calls in {len(thread.steps)} steps",
-        success=success,
-        task=first.task,
-        lesson=safe_line(f"for {first.task}: {shown} {ended}" if first.task else f"{shown} {ended}"),
-        at=at,
-        session=first.session,
-        trust=trust,
-        origin=thread.steps[-1].cycle_id,
-        key=first.key,
-        run_id=thread.run_id,
-        calls=tuple(calls),
-        score=min(1.0, max(0.0, thread.total)) if thread.place else float(success),
-    )
+    outcome = f"{'ok' if success else 'failed'}: {len(calls)} calls in {len(thread.steps)} steps"
+    lesson = safe_line(f"for {first.task}: {shown} {ended}" if first.task else f"{shown} {ended}")
+    score = min(1.0, max(0.0, thread.total)) if thread.place else float(success)
+    return Experience(situation=first.situation, action=safe_line(shown), outcome=outcome, success=success,
+                      task=first.task, lesson=lesson, at=at, session=first.session, trust=trust,
+                      origin=thread.steps[-1].cycle_id, key=first.key, run_id=thread.run_id, calls=tuple(calls),
+                      score=score)  # fmt: skip
 
 
 #: Factor by which credit falls for each step further away from a success.

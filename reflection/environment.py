@@ -56,14 +56,8 @@ def words_in(perceptions: Iterable[Perception], session: str) -> Iterator[Word]:
 
 def word_of_calls(result: ActionResult, episode: Word) -> Word | None:
     """Return the feedback on an episode that the results of an environment's tools carry; None when they carry none."""
-    outputs = [
-        item.output
-        for item in result.results
-        if item.status == "ok"
-        and isinstance(item.output, Mapping)
-        and "reward" in item.output
-        and "done" in item.output
-    ]
+    outputs = [item.output for item in result.results if item.status == "ok" and isinstance(item.output, Mapping)]
+    outputs = [output for output in outputs if "reward" in output and "done" in output]
     if not outputs:
         return None
     is_done, is_cut = (any(output.get(name) is True for output in outputs) for name in ("done", "cut"))
@@ -77,15 +71,8 @@ def _word_of(perception: Perception, session: str) -> Word | None:
     if perception.trust != "trusted" or not isinstance(name, str) or not name or len(name) > _LONGEST_NAME:
         return None
     success = attributes.get("success")
-    return Word(
-        name,
-        session,
-        perception.source,
-        _number(attributes.get("reward")),
-        attributes.get("done") is True,
-        success if isinstance(success, bool) else None,
-        attributes.get("cut") is True,
-    )
+    return Word(name, session, perception.source, _number(attributes.get("reward")), attributes.get("done") is True,
+                success if isinstance(success, bool) else None, attributes.get("cut") is True)  # fmt: skip
 
 
 def _number(value: object) -> float:

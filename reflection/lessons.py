@@ -106,8 +106,8 @@ def judge(result: ActionResult) -> Outcome:
     broken = result.fault is not None or (result.status == "failed" and not worked)
     expected = len(worked) + len(failed) + doubted
     score = 0.0 if broken else (len(worked) + 0.5 * doubted) / expected if expected else 1.0
-    is_open = counts["open or in doubt"] > 0
-    success = _success(result, bool(failed) or broken, is_open, bool(worked) or has_answer)
+    is_unknown = counts["open or in doubt"] > 0 or result.status == "interrupted" or not (worked or has_answer)
+    success = False if failed or broken else None if is_unknown else True
     text = _outcome_text(result, len(worked), counts)
     planned = action.calls[:1] if action is not None and not calls else ()
     tasks = tasks_of(calls or [None, *planned], action)
@@ -125,33 +125,19 @@ def has_failed(item: CallResult) -> bool:
     return item.status == "skipped" and item.reason == "dep_failed"
 
 
-def _success(result: ActionResult, has_failures: bool, is_open: bool, has_effect: bool) -> bool | None:
-    if has_failures:
-        return False
-    if is_open or result.status == "interrupted" or not has_effect:
-        return None
-    return True
-
-
 def _outcome_text(result: ActionResult, finished: int, counts: dict[str, int]) -> str:
-    parts = []
-    if result.results:
-        parts.append(f"{finished} of {len(result.results)} calls finished")
-    elif result.action is not None and result.action.output is not None:
-        parts.append("answered")
-    else:
-        parts.append("nothing was called")
-    parts += [f"{number} {word}" for word, number in counts.items() if number]
-    return f"{result.status}: {', '.join(parts)}"
+    is_answered = result.action is not None and result.action.output is not None
+    whole = f"{finished} of {len(result.results)} calls finished" if result.results else (
+        "answered" if is_answered else "nothing was called")  # fmt: skip
+    parts = [f"{number} {word}" for word, number in counts.items() if number]
+    return f"{result.status}: {', '.join([whole, *parts])}"
 
 
 def trials_of(result: ActionResult, tasks: Iterable[str], unsure: Container[str]) -> list[ToolTrial]:
     """Return the evidence that results give about their tools. Args: unsure: the ids of calls that give none yet."""
-    trials = []
-    for item, task in zip(result.results, tasks, strict=True):
-        if item.call.id not in unsure and (trial := trial_of(item, task)) is not None:
-            trials.append(trial)
-    return trials
+    trials = [trial_of(item, task) for item, task in zip(result.results, tasks, strict=True)
+              if item.call.id not in unsure]  # fmt: skip
+    return [trial for trial in trials if trial is not None]
 
 
 def trial_of(item: CallResult, task: str) -> ToolTrial | None:
@@ -170,7 +156,7 @@ def trial_of(item: CallResult, task: str) -> ToolTrial | None:
     else:
         return None
     cost = float(item.attempts) if item.attempts > 0 else None
-    return ToolTrial(item.call.tool, task, success, item.duration if 0 <= item.duration < math.inf else 0.0, cost=cost)
+    return ToolTrial(item.call.tool, task, success, _seconds(item), cost=cost)
 
 
 def tried_of(
@@ -186,20 +172,19 @@ def tried_of(
     for item in result.results[:MOST_CALLS]:
         failure, has_ended_well = by_id.get(item.call.id), item.status == "ok" and item.reason != "detached"
         success = True if has_ended_well else False if has_failed(item) else None
-        tried.append(
-            TriedCall(
-                tool=_line(item.call.tool, 2 * _NAME_LIMIT),
-                params=bounded_params(item.call.params) if has_params else {},
-                status=item.status,
-                success=None if success and item.call.id in unsure else success,
-                verified=item.verified,
-                cause="" if has_ended_well else kind_of(item),
-                remedy=None if failure is None else failure.advice,
-                trust="untrusted" if item.call.meta.get("_trust") == "untrusted" else "trusted",
-                latency=item.duration if 0 <= item.duration < math.inf else 0.0,
-            )
-        )
+        params = bounded_params(item.call.params) if has_params else {}
+        success = None if success and item.call.id in unsure else success
+        tried.append(TriedCall(
+            tool=_line(item.call.tool, 2 * _NAME_LIMIT), params=params, status=item.status, success=success,
+            verified=item.verified, cause="" if has_ended_well else kind_of(item),
+            remedy=None if failure is None else failure.advice,
+            trust="untrusted" if item.call.meta.get("_trust") == "untrusted" else "trusted", latency=_seconds(item),
+        ))  # fmt: skip
     return tuple(tried)
+
+
+def _seconds(item: CallResult) -> float:
+    return item.duration if 0 <= item.duration < math.inf else 0.0
 
 
 def bounded_params(params: dict[str, Any]) -> dict[str, Any]:
@@ -267,22 +252,10 @@ def experience_of(
     if unsure is not None:
         calls_tried = tried_of(result, failures, unsure)
         learnt = {"key": outcome.key, "run_id": run_id, "calls": calls_tried, "score": outcome.score}
-    return Experience(
-        situation=situation,
-        action=did,
-        outcome=came_of,
-        success=None if unsure and outcome.success else outcome.success,
-        task=outcome.task,
-        cause=cause,
-        lesson=lesson,
-        at=at,
-        session=session,
-        trust=trust,
-        origin=origin,
-        said=texts.messages,
-        answer=texts.answer,
-        **learnt,
-    )
+    success = None if unsure and outcome.success else outcome.success
+    return Experience(situation=situation, action=did, outcome=came_of, success=success, task=outcome.task, cause=cause,
+                      lesson=lesson, at=at, session=session, trust=trust, origin=origin, said=texts.messages,
+                      answer=texts.answer, **learnt)  # fmt: skip
 
 
 async def texts_of(action: Action | None) -> Texts:
@@ -389,7 +362,7 @@ def _lesson(result: ActionResult, outcome: Outcome, task: str) -> str:
     prefix = f"for {task}: " if task else ""
     sentences = []
     if outcome.worked:
-        sentences.append(f"{_few(_tools(outcome.worked), ', ')} worked")
+        sentences.append(f"{_few(list(dict.fromkeys([item.call.tool for item in outcome.worked])), ', ')} worked")
     sentences += [
         f"{item.call.tool} did not: {cause_of(item).cause}; {cause_of(item).remedy}" for item in outcome.failed[:3]
     ]
@@ -397,7 +370,3 @@ def _lesson(result: ActionResult, outcome: Outcome, task: str) -> str:
         cause = fault_cause(result.fault)
         sentences.append(f"acting broke off: {cause.cause}; {cause.remedy}")
     return prefix + "; ".join(sentences) if sentences else ""
-
-
-def _tools(items: tuple[CallResult, ...]) -> list[str]:
-    return list(dict.fromkeys([item.call.tool for item in items]))

@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Annotated, Any, Final
 
@@ -127,15 +128,8 @@ class ModelReflect(Reflect):
         if not reflection.experiences:
             return None
         outcome = judge(result)
-        matter = Matter(
-            "",
-            outcome.key,
-            result,
-            failures=reflection.failures,
-            words=reflection.feedback,
-            sequence=sequences[-1] if sequences else None,
-            incident=incident_of(action),
-        )
+        matter = Matter("", outcome.key, result, failures=reflection.failures, words=reflection.feedback,
+                        sequence=sequences[-1] if sequences else None, incident=incident_of(action))  # fmt: skip
         has_failed = bool(open_calls(matter)) or result.fault is not None
         reasons = {
             "a call failed": has_failed,
@@ -167,12 +161,10 @@ class ModelReflect(Reflect):
         name, now = _name_of(matter, trust, context.session), host.clock.now().timestamp()
         known = self._thoughts.get(context.session, name)
         if known is not None and now - known.at < (HOUR if known.answer is None else HOLDS):
-            if known.answer is None:
-                return reflection
-            try:
-                return with_advice(reflection, read(known.answer, matter, tools), matter, trust, host.clock)
-            except AdviceError:  # the tool of the stored answer no longer exists
-                return reflection
+            with suppress(AdviceError):  # the tool of the stored answer no longer exists
+                if known.answer is not None:
+                    return with_advice(reflection, read(known.answer, matter, tools), matter, trust, host.clock)
+            return reflection
         if not self._may_ask(context.session, now):
             return _with_note(reflection, "limited", "the requests of this hour are used up", context, host)
         thought = Thought(name, context.session, now)

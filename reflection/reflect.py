@@ -17,16 +17,8 @@ from annotated_types import Ge, Gt, Lt
 
 from reflection.causes import explain, retry_after
 from reflection.credit import CreditBook, Judged, Step, cases_of, credits_of, sequence_of
-from reflection.environment import Word, word_of_calls, words_in
-from reflection.lessons import (
-    MOST_CALLS,
-    OPEN,
-    Outcome,
-    experience_of,
-    judge,
-    texts_of,
-    trials_of,
-)
+from reflection.environment import word_of_calls, words_in
+from reflection.lessons import MOST_CALLS, OPEN, Outcome, experience_of, judge, texts_of, trials_of
 from spar.clock import Clock, SystemClock
 from spar.events import ErrorOccurred
 from spar.protocols import Context, Host, ModuleRows
@@ -124,15 +116,9 @@ class Reflect:
 
     # -- credit
 
-    def _credit(
-        self,
-        result: ActionResult,
-        context: Context,
-        outcome: Outcome,
-        remembered: Callable[..., Experience | None],
-        judged: Judged,
-        at: datetime,
-    ) -> list[Experience | None]:
+    def _credit(self, result: ActionResult, context: Context, outcome: Outcome,
+                remembered: Callable[..., Experience | None], judged: Judged,
+                at: datetime) -> list[Experience | None]:  # fmt: skip
         """Return the experiences of this cycle, and of a run or an episode that is over with it.
 
         Args: remembered: returns the experience of the cycle.
@@ -148,7 +134,7 @@ class Reflect:
             book.judge(feedback, judged)
         episode = next((word for word in words if not word.is_done), None)
         unsure = _unsure(result, is_in_episode=episode is not None)
-        is_answered = _is_answered(result, action)
+        is_answered = action is not None and action.output is not None and not action.deferred
         judged.trials += trials_of(result, outcome.tasks, unsure)
         cases = cases_of(result) if action is not None and action.learnt else []
         if cases:
@@ -157,37 +143,19 @@ class Reflect:
         thread_id = run_id or context.cycle_id
         experience = remembered(run_id=run_id or (episode.episode if episode else ""), unsure=unsure)
         if experience is not None and result.results and (thread_id or episode is not None):
-            step = Step(
-                context.cycle_id,
-                experience.key,
-                experience.situation,
-                context.session,
-                experience.trust,
-                list(experience.calls),
-                list(outcome.tasks[:MOST_CALLS]),
-                run_id,
-                experience.task,
-                list(dict(cases)),
-                is_open=bool(unsure),
-            )
+            step = Step(context.cycle_id, experience.key, experience.situation, context.session, experience.trust,
+                        list(experience.calls), list(outcome.tasks[:MOST_CALLS]), run_id, experience.task,
+                        list(dict(cases)), is_open=bool(unsure))  # fmt: skip
             book.add(thread_id, episode, step, judged)
-            if episode is not None:
-                self._hear_calls(result, episode, judged)
+            if episode is not None and (word_of_tools := word_of_calls(result, episode)) is not None:
+                book.hear(word_of_tools, judged, is_of_call=True)
             if unsure and step.said is not None:  # the experience is not stored yet: it is changed here
                 judged.feedback = [word for word in judged.feedback if word.about != context.cycle_id]
                 experience = replace(experience, success=step.said and not outcome.failed, calls=tuple(step.calls))
                 experience = replace(experience, score=float(step.said and outcome.score))
-        if run_id and is_answered:
+        if run_id and is_answered and not any(item.reason in OPEN for item in result.results):
             book.end_run(run_id, outcome.success, judged)
-        experiences = [experience]
-        for thread, success in judged.sequences:
-            experiences.append(sequence_of(thread, success, at))
-        return experiences
-
-    def _hear_calls(self, result: ActionResult, episode: Word, judged: Judged) -> None:
-        word = word_of_calls(result, episode)
-        if word is not None:
-            self._book.hear(word, judged, is_of_call=True)
+        return [experience, *(sequence_of(thread, success, at) for thread, success in judged.sequences)]
 
     # -- abilities
 
@@ -253,11 +221,8 @@ def _drop_event(event: Any) -> None:
 
 def _unsure(result: ActionResult, *, is_in_episode: bool) -> set[str]:
     """Return the ids of calls that ended well and whose effect is judged later, by an environment or a rule."""
-    return {
-        item.call.id
-        for item in result.results
-        if item.status == "ok" and (is_in_episode or item.call.meta.get("_verify") is True)
-    }
+    return {item.call.id for item in result.results
+            if item.status == "ok" and (is_in_episode or item.call.meta.get("_verify") is True)}  # fmt: skip
 
 
 def incident_of(action: Action | None) -> str:
@@ -279,13 +244,3 @@ def best_at(task: str, abilities: Mapping[str, Ability]) -> Sequence[str]:
         if (known := known_of(tool, task, abilities)) is not None and known.task in names and known.estimate > 0.5
     }
     return heapq.nlargest(2, estimates, key=estimates.__getitem__)
-
-
-def _is_answered(result: ActionResult, action: Action | None) -> bool:
-    """Return whether a run ends with this result: it has an answer, and none of its calls goes on."""
-    return (
-        action is not None
-        and action.output is not None
-        and not action.deferred
-        and not any(item.reason in OPEN for item in result.results)
-    )
