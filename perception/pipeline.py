@@ -27,7 +27,7 @@ from perception.learning.examples import LabelSettings, LearningSettings
 from perception.learning.learner import Learnt
 from perception.stages.anomaly.judge import AnomalySettings, SeriesWindow, judge
 from perception.stages.classify import ClassifySettings, classify, decode
-from perception.stages.dedup import MESSAGE, Decision, DedupSettings, DedupWindow, StageResult, dedup, with_attributes
+from perception.stages.dedup import MESSAGE, Decision, DedupSettings, DedupWindow, StageResult, dedup, enriched
 from perception.stages.fuse import FuseSettings, FuseWindow, fuse
 from perception.stages.intent import IntentSettings, recognise
 from perception.stages.priority import PrioritySettings, Scale, prioritise
@@ -202,17 +202,11 @@ class Pipeline:
 
 def intake(perceptions: Sequence[Perception]) -> StageResult:
     """Pass on perceptions of the right form; a time without a zone is taken as UTC, numbers are limited to 0..1."""
-    accepted: list[Perception] = []
-    decisions: list[Decision] = []
-    touched = 0
-    for perception in perceptions:
-        if fault := _misshapen(perception):
-            decisions.append(_refused(perception, fault))
-            continue
-        sound = _repaired(perception)
-        touched += sound is not perception
-        accepted.append(sound)
-    return StageResult(accepted, decisions, touched)
+    faults = [_misshapen(perception) for perception in perceptions]
+    pairs = list(zip(perceptions, faults, strict=True))
+    accepted = enriched([perception for perception, fault in pairs if not fault], _repaired)
+    decisions = [_refused(perception, fault) for perception, fault in pairs if fault]
+    return StageResult(accepted.perceptions, decisions, accepted.touched)
 
 
 def cut(limit: int, perceptions: Sequence[Perception]) -> StageResult:
@@ -231,15 +225,14 @@ def cut(limit: int, perceptions: Sequence[Perception]) -> StageResult:
 def about(perceptions: Sequence[Perception]) -> StageResult:
     """Give each perception the names of its entities, by which similar situations are recognised; a sensor's own names
     stay."""
-    named = list(perceptions)
-    touched = 0
-    for place, perception in enumerate(named):
-        if perception.kind == MESSAGE or "entities" in perception.attributes:
-            continue
-        if names := lasting(perception):
-            named[place] = with_attributes(perception, entities=sorted(names[:MOST_ENTITIES]))
-            touched += 1
-    return StageResult(named, touched=touched)
+
+    def with_names(perception: Perception) -> Perception:
+        is_named = perception.kind == MESSAGE or "entities" in perception.attributes
+        names = [] if is_named else lasting(perception)
+        attributes = {**perception.attributes, "entities": sorted(names[:MOST_ENTITIES])}
+        return replace(perception, attributes=attributes) if names else perception
+
+    return enriched(perceptions, with_names)
 
 
 def _misshapen(perception: object) -> str:

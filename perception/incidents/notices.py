@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Literal
 
-from spar.records.perceived import Example, Incident
+from spar.records.perceived import Incident
 from spar.types import Perception, Trust, replace
 
 Notice = Literal["incident.opened", "incident.grown", "incident.closed"]
@@ -22,40 +22,22 @@ TOLD = 4  # bound of the earlier examples that a notice repeats
 
 def notice_of(kind: Notice, incident: Incident, cause: Perception, why: str) -> Perception:
     """Return the notice that replaces a perception."""
-    news = list(_parts(cause, incident.id))
-    known = {part.id for part in news}
-    evidence = (*news, *_known_examples(incident, known))
-    reasons = cause.attributes.get("why")
-    return replace(
-        cause,
-        kind=kind,
-        subject=cause.subject or incident.subject or incident.id,  # rules recognise by it which trouble they handled
-        trust="trusted" if cause.trust == incident.trust == "trusted" else "untrusted",
-        evidence=evidence,
-        attributes={
-            **cause.attributes,
-            **facts_of(incident, why),
-            "why": [*(reasons if isinstance(reasons, list) else []), f"{incident.id}: {why}"],
-        },
-    )
+    news, reasons = list(_parts(cause, incident.id)), cause.attributes.get("why")
+    evidence = (*news, *_known_examples(incident, {part.id for part in news}))
+    whys = [*(reasons if isinstance(reasons, list) else []), f"{incident.id}: {why}"]
+    subject = cause.subject or incident.subject or incident.id  # rules recognise by it which trouble they handled
+    trust: Trust = "trusted" if cause.trust == incident.trust == "trusted" else "untrusted"
+    attributes = {**cause.attributes, **facts_of(incident, why), "why": whys}
+    return replace(cause, kind=kind, subject=subject, trust=trust, evidence=evidence, attributes=attributes)
 
 
 def closing_of(incident: Incident, why: str, at: datetime, new_id: Callable[[], str]) -> Perception:
     """Return the notice of a closing that no perception caused."""
-    return Perception(
-        f"{incident.id} is closed: {why}",
-        source="incidents",
-        kind="incident.closed",
-        id=new_id(),
-        at=at,
-        key=f"{incident.id} closed {incident.ordinal}",
-        subject=incident.subject or incident.id,
-        session=incident.session,
-        priority=IMPORTANCE["info"],
-        trust=incident.trust,
-        evidence=tuple(_known_examples(incident, set())),
-        attributes={**facts_of(incident, why), "why": [f"{incident.id}: {why}"]},
-    )
+    attributes = {**facts_of(incident, why), "why": [f"{incident.id}: {why}"]}
+    return Perception(f"{incident.id} is closed: {why}", source="incidents", kind="incident.closed", id=new_id(), at=at,
+                      key=f"{incident.id} closed {incident.ordinal}", subject=incident.subject or incident.id,
+                      session=incident.session, priority=IMPORTANCE["info"], trust=incident.trust,
+                      evidence=tuple(_known_examples(incident, set())), attributes=attributes)  # fmt: skip
 
 
 def linked(perception: Perception, incident: Incident) -> Perception:
@@ -90,21 +72,8 @@ def _parts(cause: Perception, incident_id: str) -> Iterator[Perception]:
 
 
 def _known_examples(incident: Incident, known: set[str]) -> Iterator[Perception]:
-    examples = [example for example in incident.examples if example.id not in known]
-    for example in examples[:TOLD]:
-        yield _restored(example, incident)
-
-
-def _restored(example: Example, incident: Incident) -> Perception:
-    trust: Trust = example.trust
-    return Perception(
-        example.text,
-        source=example.source,
-        kind=example.kind,
-        id=example.id,
-        at=example.at,
-        subject=example.subject,
-        session=incident.session,
-        trust=trust,
-        attributes={"incident": incident.id, "severity": example.severity, "told": incident.id},
-    )
+    for example in [example for example in incident.examples if example.id not in known][:TOLD]:
+        attributes = {"incident": incident.id, "severity": example.severity, "told": incident.id}
+        yield Perception(example.text, source=example.source, kind=example.kind, id=example.id, at=example.at,
+                         subject=example.subject, session=incident.session, trust=example.trust,
+                         attributes=attributes)  # fmt: skip

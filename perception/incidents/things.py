@@ -101,20 +101,10 @@ def sighting_of(perception: Perception, now: datetime | None = None) -> Sighting
     if what[0] == "words" and perception.subject:  # other words may be another state of the same thing
         place = wording.digest((*where, "place", report.stem, perception.subject), 8).hex()
     at = perception.at if now is None else min(perception.at, now)
-    return Sighting(
-        perception,
-        thing,
-        place,
-        _state_digest(perception, thing, report, text),
-        report.is_begin,
-        safe_line(text[: 4 * TEXT], TEXT),
-        _severity(perception, labels, report.data),
-        report.state,
-        at,
-        at if now is None or report.state == "event" else now,
-        new_count(perception),
-        mentions_in(perception, labels),
-    )
+    return Sighting(perception, thing, place, _state_digest(perception, thing, report, text), report.is_begin,
+                    safe_line(text[: 4 * TEXT], TEXT), _severity(perception, labels, report.data), report.state, at,
+                    at if now is None or report.state == "event" else now, new_count(perception),
+                    mentions_in(perception, labels))  # fmt: skip
 
 
 def _state_digest(perception: Perception, thing: str, report: Report, text: str) -> str:

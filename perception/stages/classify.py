@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 from msgspec import Struct
 
 from perception.learning.learner import Learnt
-from perception.stages.dedup import StageResult
+from perception.stages.dedup import StageResult, enriched
 from spar.data.patterns import Glob, Pattern
 from spar.decoding import convert
 from spar.types import Perception, replace
@@ -104,13 +104,10 @@ def classify(
     Args: learnt: the classifiers that were learnt from examples.
     """
     labels = learnt.get("kind") if learnt else None
-    classified: list[Perception] = []
-    touched = 0
-    for perception in perceptions:
-        kind, text = perception.kind, ""
-        if is_bare := kind == BARE:
-            kind = ""
-        if not kind:
+
+    def with_kind(perception: Perception) -> Perception:
+        is_bare, text = perception.kind == BARE, ""
+        if not (kind := "" if is_bare else perception.kind):
             text = text_of(perception)
             kind = _first(settings.rules, perception, text)
         reading = None
@@ -118,13 +115,11 @@ def classify(
             reading = labels.read(text or text_of(perception))
         if reading is not None and reading.label is not None:
             attributes = {"kind_confidence": round(reading.confidence, 3), "kind_why": reading.why}
-            perception = replace(perception, kind=reading.label, attributes={**perception.attributes, **attributes})
-            touched += 1
-        elif kind := kind or _first(_built_in(is_line=is_bare), perception, text) or perception.kind:
-            touched += kind != perception.kind
-            perception = perception if kind == perception.kind else replace(perception, kind=kind)
-        classified.append(perception)
-    return StageResult(classified, touched=touched)
+            return replace(perception, kind=reading.label, attributes={**perception.attributes, **attributes})
+        kind = kind or _first(_built_in(is_line=is_bare), perception, text) or perception.kind
+        return perception if kind == perception.kind else replace(perception, kind=kind)
+
+    return enriched(perceptions, with_kind)
 
 
 def _first(rules: Sequence[ClassifyRule], perception: Perception, text: str) -> str:

@@ -18,7 +18,7 @@ are bounded, so the cost of one perception does not grow in a flood.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -78,6 +78,12 @@ class StageResult(Struct, frozen=True):
     touched: int = 0
     added: list[Perception] = []
     notes: Mapping[str, int] = {}
+
+
+def enriched(perceptions: Sequence[Perception], change: Callable[[Perception], Perception]) -> StageResult:
+    """Return the result of a stage that may change each perception by itself, and removes none."""
+    changed = [change(perception) for perception in perceptions]
+    return StageResult(changed, touched=sum(new is not old for new, old in zip(changed, perceptions, strict=True)))
 
 
 class _Thing:

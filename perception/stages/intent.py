@@ -19,7 +19,7 @@ from msgspec import Meta, Struct
 
 from perception.learning.learner import Labels, Learnt
 from perception.stages.classify import Rule, read_rules, text_of
-from perception.stages.dedup import StageResult, with_attributes
+from perception.stages.dedup import StageResult, enriched, with_attributes
 from perception.stages.phrases import BUILT_IN, SAYS, SHORT
 from spar.data.patterns import Glob
 from spar.types import Perception, replace
@@ -53,22 +53,21 @@ class IntentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def recognise(settings: IntentSettings, perceptions: Sequence[Perception], learnt: Learnt | None = None) -> StageResult:
     """Give an intent to each perception without one. Args: learnt: the classifiers that were learnt from examples."""
     labels = learnt.get("intent") if learnt else None
-    recognised: list[Perception] = []
-    touched = 0
-    for perception in perceptions:
-        if not perception.intent:
-            text = text_of(perception)
-            perception = (
-                _by_rules(perception, text, settings.rules)
-                or _by_level(perception)
-                or _by_rules(perception, text, _built_in(is_short=True))
-                or (_by_learning(labels, perception, text) if labels and perception.kind in SAYS else None)
-                or _by_rules(perception, text, _built_in())
-                or _with_intent(perception, *FALLBACK)
-            )
-            touched += 1
-        recognised.append(perception)
-    return StageResult(recognised, touched=touched)
+
+    def with_intent(perception: Perception) -> Perception:
+        if perception.intent:
+            return perception
+        text = text_of(perception)
+        return (
+            _by_rules(perception, text, settings.rules)
+            or _by_level(perception)
+            or _by_rules(perception, text, _built_in(is_short=True))
+            or (_by_learning(labels, perception, text) if labels and perception.kind in SAYS else None)
+            or _by_rules(perception, text, _built_in())
+            or _with_intent(perception, *FALLBACK)
+        )
+
+    return enriched(perceptions, with_intent)
 
 
 def _by_learning(labels: Labels, perception: Perception, text: str) -> Perception | None:
