@@ -20,7 +20,6 @@ from spar.checks import shorten
 from spar.clock import Clock
 from spar.decisions.finish import Limits
 from spar.errors import ContractError
-from spar.health.alerts import HealthLimits
 from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health
 from spar.health.watchdog import AgentWatch, Watched
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
     from spar.records.abilities import KnownAbilities
     from spar.session.control.forks import Forks
 
-_health_limits = shared(HealthLimits)
 _MAKING = RLock()  # sensors may push from threads of their own
 
 
@@ -246,14 +244,11 @@ class AgentParts(SessionParts):
         return cast("Budgets", self.attached("budgets"))
 
     def apply(self, settings: Settings) -> None:
-        """Apply the settings that may change while the agent runs: pace, phases, policies, limits of health, runs."""
-        table, runs = settings.health, self.runs
+        """Apply the settings that may change while the agent runs: pace, phases, policies, runs."""
+        runs = self.runs
         runs.timers.limits, runs.timers.inactivity = _run_limits(settings.runs), settings.runs.inactivity
         runs.verify_output, runs.tell_errors = settings.runs.verify_output, settings.runs.tell_errors
         runs.reasoning = settings.runs.reasoning
-        self.health.limits = _health_limits(table.failing_after, table.slow_after, table.blocked_after,
-                                            table.stalled_after, table.backoff, table.max_restarts,
-                                            table.within)  # fmt: skip
         self.lifespan.apply(settings)
         if _is_limited(settings.budgets):
             self.attached("budgets")

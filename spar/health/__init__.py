@@ -2,7 +2,7 @@
 
 health           the open alerts, and what an agent without trouble asks of them
 judge            opens and closes alerts, judges each cycle and run, the process's memory and its disk's free space
-alerts           the kinds of alerts, one open alert, and the limits beyond which one is opened
+alerts           the kinds of alerts, one open alert, and the duration beyond which a cycle is slow
 ladder           takes the steps of recovery when a phase keeps failing
 error_reporting  reports errors of modules, hooks and handlers to the log, the events and the health
 reported         opens alerts for sensors and channels in quarantine, and for approvals that wait too long

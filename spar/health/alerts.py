@@ -1,10 +1,10 @@
-"""Alerts of an agent: their kinds, one open alert, and the limits beyond which one is opened."""
+"""Alerts of an agent: their kinds, one open alert, and the duration beyond which a cycle is slow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from msgspec import Struct
 
@@ -12,6 +12,9 @@ from spar.loop.cycle import Cycle
 from spar.observe.stats import Stats
 from spar.types import Phase
 from spar.types.values import AlertKind
+
+if TYPE_CHECKING:
+    from spar.config.tables.agent import HealthSettings
 
 #: The key of the standing session, which polls the sensors. The keys of its alerts, and of the agent's own, omit the
 #: session.
@@ -56,25 +59,13 @@ def key_of(kind: Kind, session: str = "", what: str = "") -> str:
     return ":".join(part for part in (kind, session_part, what) if part)
 
 
-class HealthLimits(Struct, frozen=True):
-    """Settings `[health]`: counts and seconds. `slow_after` and `stalled_after` may be "auto"."""
-
-    failing_after: int = 5
-    slow_after: float | Literal["auto"] = "auto"
-    blocked_after: float = 1.0
-    stalled_after: float | Literal["auto"] = "auto"
-    backoff: float = 0.5
-    max_restarts: int = 5
-    within: float = 60.0
-
-
 def usual_duration(stats: Stats, phases: Iterable[Phase]) -> float:
     """Return the seconds that a cycle of these phases usually takes. Idle and acting cycles go through different
     phases."""
     return sum(stats.phases[phase].quantile(0.5) for phase in phases)
 
 
-def slow_limit(limits: HealthLimits, stats: Stats, cycle: Cycle) -> float:
+def slow_limit(limits: HealthSettings, stats: Stats, cycle: Cycle) -> float:
     """Return the seconds after which a current cycle is slow; infinite without a known duration of its phase.
 
     The first plan has a limit although its duration is unknown. May be called from any thread.

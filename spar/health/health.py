@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from spar.health.alerts import Alert, HealthLimits, Kind, key_of
+from spar.health.alerts import Alert, Kind, key_of
 from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.observe.stats import Stats
 from spar.ports.any_part import AgentControl
 
 if TYPE_CHECKING:
+    from spar.config.tables.agent import HealthSettings
     from spar.health.judge import Judge, Pressure
     from spar.health.models import Models
     from spar.loop.cycle import WorkingSession
@@ -30,22 +31,19 @@ class Health:
     `pressure` is the state of the process's memory and disk. `pressure` and `snapshot` can be read from any thread.
     """
 
-    __slots__ = ("__dict__", "_agent", "_core", "_limits", "_sessions", "_setup", "alerts", "stats")
+    __slots__ = ("__dict__", "_agent", "_core", "_sessions", "_setup", "alerts", "stats")
 
     def __init__(self, core: Core, setup: Setup, stats: Stats, agent: AgentControl,
                  sessions: Mapping[str, WorkingSession]) -> None:  # fmt: skip
         self._core, self._setup, self.stats, self._agent, self._sessions = core, setup, stats, agent, sessions
         self.alerts: dict[str, Alert] = {}
-        self._limits = HealthLimits()
 
     @cached_property
     def judge(self) -> Judge:
         """Judge of its cycles and runs, which the first trouble makes."""
         from spar.health.judge import Judge
 
-        judge = Judge(self._core, self._setup, self.stats, self._agent, self._sessions, self.alerts)
-        judge.use(self._limits)
-        return judge
+        return Judge(self._core, self._setup, self.stats, self._agent, self._sessions, self.alerts)
 
     @cached_property
     def models(self) -> Models:
@@ -62,14 +60,9 @@ class Health:
         return CALM
 
     @property
-    def limits(self) -> HealthLimits:
-        return self._limits
-
-    @limits.setter
-    def limits(self, limits: HealthLimits) -> None:
-        self._limits = limits
-        if "judge" in self.__dict__:
-            self.judge.use(limits)
+    def limits(self) -> HealthSettings:
+        """Return the present settings `[health]`; may be called from any thread."""
+        return self._core.settings.health
 
     def is_calm(self) -> bool:
         """Return whether nothing is wrong and no remedy is in force, so that a good cycle need not be judged."""
@@ -77,7 +70,7 @@ class Health:
             self.alerts or judge.streaks.worst or judge.ladder.degraded_at is not None
         ):
             return False
-        return self._limits.slow_after == "auto"
+        return self.limits.slow_after == "auto"
 
     @property
     def is_degraded(self) -> bool:

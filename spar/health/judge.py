@@ -8,23 +8,15 @@ the readings of memory and disk and acts on them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
 from spar.backoff import Backoff
 from spar.data.reply import why_of
 from spar.events import HealthAlert, HealthRecovered
-from spar.health.alerts import (
-    NEVER_SLOW,
-    SLOW_FACTOR,
-    Alert,
-    HealthLimits,
-    Kind,
-    Severity,
-    key_of,
-    usual_duration,
-)
+from spar.health.alerts import NEVER_SLOW, SLOW_FACTOR, Alert, Kind, Severity, key_of, usual_duration
 from spar.health.ladder import Ladder
 from spar.health.streaks import Streak, Streaks
 from spar.ids import new_id
@@ -35,6 +27,9 @@ from spar.observe.logs import get_logger
 from spar.observe.stats import Stats
 from spar.ports.any_part import AgentControl
 from spar.types import Fault, Phase, replace
+
+if TYPE_CHECKING:
+    from spar.config.tables.agent import HealthSettings
 
 log = get_logger("spar.health")
 
@@ -53,19 +48,18 @@ class Judge:
     Args: agent: can pause, and can restart a module; sessions: the existing sessions by key; alerts: the open alerts.
     """
 
-    __slots__ = ("_backoff", "_core", "_limits", "_stats", "alerts", "failed_runs", "ladder", "streaks")
+    __slots__ = ("_core", "_stats", "alerts", "failed_runs", "ladder", "streaks")
 
     def __init__(self, core: Core, setup: Setup, stats: Stats, agent: AgentControl,
                  sessions: Mapping[str, WorkingSession], alerts: dict[str, Alert]) -> None:  # fmt: skip
         self._core, self._stats, self.alerts = core, stats, alerts
-        self.ladder = Ladder(core, setup, agent, sessions, self._became_critical)
+        self.ladder = Ladder(core, setup, agent, sessions, partial(self._alert_of, severity="critical"))
         self.streaks = Streaks()
         self.failed_runs = 0
 
-    def use(self, limits: HealthLimits) -> None:
-        """Judge by these limits from now on."""
-        self._limits, self._backoff = limits, Backoff(limits.backoff, 60.0)
-        self.ladder.allow(limits.max_restarts, limits.within)
+    @property
+    def _limits(self) -> HealthSettings:
+        return self._core.settings.health
 
     # -- alerts
 
@@ -127,7 +121,8 @@ class Judge:
         """
         if not cycle.is_cut:
             for phase in went_well(cycle):
-                self._succeeded(cycle.session, phase)
+                self.streaks.succeeded(cycle.session, phase)
+                self._close_alerts_of(cycle.session, phase)
             for fault in {fault.phase: fault for fault in cycle.faults}.values():
                 if not is_of_work(cycle, fault):
                     self._failed(cycle, fault)
@@ -136,10 +131,6 @@ class Judge:
                 self.ladder.restore()
         self._stats.consecutive_failures = self.streaks.worst
         self._judge_pace(cycle, duration)
-
-    def _succeeded(self, session: str, phase: Phase) -> None:
-        self.streaks.succeeded(session, phase)
-        self._close_alerts_of(session, phase)
 
     def _close_alerts_of(self, session: str, phase: str) -> None:
         """Close the alerts of a phase that works again in a session."""
@@ -167,9 +158,6 @@ class Judge:
         return self.alert("failing", message, severity=severity, cycle_id=streak.cycle_id, session=streak.session,
                           phase=streak.phase)  # fmt: skip
 
-    def _became_critical(self, streak: Streak, message: str) -> None:
-        self._alert_of(streak, message, "critical")
-
     def back_off(self, wait: float | None, cycle: Cycle) -> float | None:
         """Return the wait before a session's next cycle (seconds): longer while its failed phase keeps failing."""
         streaks = [self.streaks.get(cycle.session, cast(Phase, fault.phase)) for fault in cycle.faults]
@@ -177,7 +165,7 @@ class Judge:
         excess = worst.count - self._limits.failing_after + 1 if worst is not None else 0
         if worst is None or excess <= 0 or wait is None:
             return wait
-        delay = self._backoff.delay(excess)
+        delay = Backoff(self._limits.backoff, 60.0).delay(excess)
         if delay <= wait:
             return wait
         reason = f"the next cycle waits {delay:g} s"
@@ -193,11 +181,8 @@ class Judge:
         slow_after = self._limits.slow_after
         if cycle.is_cut or (cycle.faults and slow_after == "auto"):
             return  # the duration of a failing cycle proves nothing
-        if slow_after != "auto":
-            limit = slow_after
-        elif duration <= NEVER_SLOW:
-            limit = NEVER_SLOW
-        else:
+        limit = NEVER_SLOW if slow_after == "auto" else slow_after
+        if slow_after == "auto" and duration > NEVER_SLOW:
             limit = max(NEVER_SLOW, SLOW_FACTOR * usual_duration(self._stats, cycle.phases))
         if duration > limit:
             message = f"a cycle took {duration:.3g} s, more than {limit:.3g} s"

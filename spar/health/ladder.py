@@ -61,14 +61,13 @@ class Ladder:
     be read from any thread. `degraded_at` is when the planner was degraded (monotonic seconds); None if it is not.
     """
 
-    __slots__ = ("_agent", "_core", "_critical", "_intensities", "_max_restarts", "_sessions", "_setup", "_to_restart",
-                 "_within", "counts", "degraded_at", "restarted", "steps")  # fmt: skip
+    __slots__ = ("_agent", "_core", "_critical", "_intensities", "_sessions", "_setup", "_to_restart", "counts",
+                 "degraded_at", "restarted", "steps")  # fmt: skip
 
     def __init__(self, core: Core, setup: Setup, agent: AgentControl, sessions: Mapping[str, WorkingSession],
-                 critical: Callable[[Streak, str], None]) -> None:  # fmt: skip
+                 critical: Callable[[Streak, str], object]) -> None:  # fmt: skip
         self._core, self._setup, self._agent, self._sessions = core, setup, agent, sessions
         self._critical = critical
-        self._max_restarts, self._within = 0, 0.0
         #: The restarts of each phase's module, for the standing session and for the others.
         self._intensities: dict[tuple[str, bool], Intensity] = {}
         #: For each session, the phase whose module is to be restarted.
@@ -77,12 +76,6 @@ class Ladder:
         self.restarted: dict[str, int] = {}
         self.counts: dict[str, int] = {}
         self.steps: deque[StepTaken] | tuple[()] = ()  # most agents never take a step
-
-    def allow(self, max_restarts: int, within: float) -> None:
-        """Set the most restarts of a module within so many seconds."""
-        self._max_restarts, self._within = max_restarts, within
-        for intensity in self._intensities.values():
-            intensity.limit, intensity.within = max_restarts, within
 
     def climb(self, streak: Streak, alert_id: str) -> None:
         """Take the next step for a streak, because the one before did not help."""
@@ -101,7 +94,8 @@ class Ladder:
 
     def restore(self) -> None:
         """Restore a degraded planner after the agent was healthy for a while without it."""
-        if self.degraded_at is None or self._core.clock.monotonic() - self.degraded_at < self._within:
+        within = self._core.settings.health.within
+        if self.degraded_at is None or self._core.clock.monotonic() - self.degraded_at < within:
             return
         self.degraded_at = None
         if self._restore_planner():
@@ -109,10 +103,10 @@ class Ladder:
 
     def _may_restart(self, phase: Phase, is_standing: bool) -> bool:
         """Count one restart; return False beyond the limit. The standing session has a limit of its own."""
-        key = (phase, is_standing)
-        if key not in self._intensities:
-            self._intensities[key] = Intensity(self._max_restarts, self._within)
-        return self._intensities[key].allow(self._core.clock.monotonic())
+        limits = self._core.settings.health
+        intensity = self._intensities.setdefault((phase, is_standing), Intensity(limits.max_restarts, limits.within))
+        intensity.limit, intensity.within = limits.max_restarts, limits.within
+        return intensity.allow(self._core.clock.monotonic())
 
     def _give_up(self, streak: Streak, alert_id: str) -> None:
         """Pause the agent if only its standing session has work; otherwise let the session wait longer and longer."""
@@ -123,7 +117,8 @@ class Ladder:
             message = f"{streak.phase} keeps failing, restarts did not help: {fault.message}"
             self._critical(streak, message)
             return
-        reason = f"{self._max_restarts} restarts within {self._within:g} s did not help"
+        limits = self._core.settings.health
+        reason = f"{limits.max_restarts} restarts within {limits.within:g} s did not help"
         self.step("pause", fault.part, reason, alert_id, streak.session)
         self._agent.request_pause()
         self._critical(streak, f"paused, {fault.phase} keeps failing: {fault.message}")
