@@ -16,10 +16,11 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from spar.clock import Clock, SystemClock
 from spar.data.bounded import BoundedDict
+from spar.decoding import converted
 from spar.errors import ConfigError, InboxFullError, LifecycleError, TransientError
 from spar.failpoints import crashpoint
 from spar.mail.incoming import Mail, UnreadableError, read_mail
@@ -30,7 +31,7 @@ from spar.mail.origin import failure_of, reason_not_to_plan
 from spar.mail.servers import read_address, read_password, read_server, tls_context
 from spar.observe.logs import get_logger
 from spar.ports.channel import Accepted, Channel, ChannelContext, ChannelLimits, Incoming, Outgoing
-from spar.protocols import ModuleRows
+from spar.protocols.sensors import PassingRows, SensorRows
 from spar.threads import Threads
 from spar.types import replace
 
@@ -124,7 +125,7 @@ class MailChannel(Channel):
         self._is_connected = False
         #: Numbers of mails that were not handed over, by reason.
         self._passed_over: Counter[str] = Counter()
-        self._rates = SenderRates(rate, None)
+        self._rates = SenderRates(rate, PassingRows())
         #: The UID of the last mail that failed, and the number of its failures.
         self._attempts = (0, 0)
 
@@ -140,7 +141,8 @@ class MailChannel(Channel):
         self._context, self._clock = context, context.clock
         self._threads = Threads(f"mail {context.name}", context.clock, limit=4)
         box = self._box = Mailbox(self._imap, self._tls, self._user, self._password, self._folder)
-        self._rates = SenderRates(self._rate, context.rows)
+        self._rows: SensorRows = context.rows or PassingRows()
+        self._rates = SenderRates(self._rate, self._rows)
         await self._rates.open()
         try:
             await self._threads.run(box.open)
@@ -159,9 +161,9 @@ class MailChannel(Channel):
     async def _begin(self) -> Cursor:
         """Return the place to go on from. Where none is known, unseen mails are taken first, if the settings say so."""
         context, box = self._context, self._box
-        row = (await context.rows.list()).get(_CURSOR) if context.rows is not None else None
-        if row is not None and int(row["validity"]) == box.validity:
-            return Cursor(box.validity, int(row["uid"]))
+        row = converted((await self._rows.list()).get(_CURSOR), Cursor)
+        if row is not None and row.validity == box.validity:
+            return row
         cursor = Cursor(box.validity, box.next_uid - 1)
         if row is not None:
             log.warning("folder was made anew", channel=context.name, folder=self._folder, next="unseen mails are read")
@@ -189,8 +191,7 @@ class MailChannel(Channel):
         return cursor
 
     def _keep(self, cursor: Cursor) -> None:
-        if self._context.rows is not None:
-            self._context.rows.keep(_CURSOR, {"validity": cursor.validity, "uid": cursor.uid})
+        self._rows.keep(_CURSOR, to_builtins(cursor))
 
     async def _wait(self, pause: float) -> None:
         """Wait for news of the server, or for the next look.
@@ -307,7 +308,7 @@ class SenderRates:
     """Counts of the mails of each sender within an hour. Args: most: bound of a sender's mails; rows: where stops are
     stored."""
 
-    def __init__(self, most: int, rows: ModuleRows | None) -> None:
+    def __init__(self, most: int, rows: SensorRows) -> None:
         self._most, self._rows = most, rows
         #: The mails of each sender: their ids, and when each came.
         self._mails: BoundedDict[str, deque[tuple[str, datetime]]] = BoundedDict(MOST_SENDERS)
@@ -316,7 +317,7 @@ class SenderRates:
 
     async def open(self) -> None:
         """Load the stops of an earlier process. Raises: the errors of the store."""
-        rows = {} if self._rows is None else await self._rows.list()
+        rows = await self._rows.list()
         self._stops = {key.removeprefix(_PREFIX): (datetime.fromisoformat(value), "")
                        for key, value in rows.items() if key.startswith(_PREFIX)}  # fmt: skip
 
@@ -336,9 +337,7 @@ class SenderRates:
                 return "tell"
             self._stop(sender, stop[1], now)
             return "stopped"
-        mails = self._mails.get(sender)
-        if mails is None:
-            mails = self._mails[sender] = deque(maxlen=self._most)
+        mails = self._mails.setdefault(sender, deque(maxlen=self._most))
         if any(known == mail for known, _ in mails):
             return "heard"
         if len(mails) == self._most and now - mails[0][1] < WINDOW:
@@ -350,11 +349,9 @@ class SenderRates:
     def _stop(self, sender: str, told_of: str, now: datetime) -> None:
         self._stops[sender] = now + WINDOW, told_of
         self._mails.pop(sender, None)
-        if self._rows is not None:
-            self._rows.keep(_PREFIX + sender, (now + WINDOW).isoformat())
+        self._rows.keep(_PREFIX + sender, (now + WINDOW).isoformat())
 
     def _forget(self, now: datetime) -> None:
         for sender in [sender for sender, (until, _) in self._stops.items() if until <= now]:
             del self._stops[sender]
-            if self._rows is not None:
-                self._rows.drop(_PREFIX + sender)
+            self._rows.drop(_PREFIX + sender)

@@ -126,7 +126,9 @@ def message_of(mail: Mail, saved: Sequence[Saved], original: str) -> MailText:
         return MailText(new.text, attributes)
     is_reply = answer_subject(mail.subject) == mail.subject
     head = f"Subject: {mail.subject}\n\n" if mail.subject and not is_reply else ""
-    text = new.text or _only_quoted(whole[:LONGEST_TEXT])
+    quote = whole[:LONGEST_TEXT].strip()
+    only_quoted = f"[this mail has no text of its own; it quotes:]\n{quote}" if quote else "[this mail has no text]"
+    text = new.text or only_quoted
     return MailText("\n\n".join(filter(None, (head + text, *_notes(new, saved, len(whole))))), attributes)
 
 
@@ -140,11 +142,6 @@ def session_of(channel: str, mail: Mail, by: str) -> str:
         return ""
     root = next(iter(mail.references), mail.message_id)
     return f"{channel}:{mail.sender.lower()}#{sha256(root.encode('utf-8', 'replace')).hexdigest()[:12]}"
-
-
-def _only_quoted(whole: str) -> str:
-    text = whole.strip()
-    return f"[this mail has no text of its own; it quotes:]\n{text}" if text else "[this mail has no text]"
 
 
 def _notes(new: NewText, saved: Sequence[Saved], length: int) -> list[str]:
@@ -194,11 +191,9 @@ def compose(own: Address, to: str, text: str, reply: dict[str, Any], *, id: str,
     message["Subject"] = answer_subject(str(reply.get("subject", ""))) if reply else subject or "A message from spar"
     message["Date"] = format_datetime(at)
     message["Message-ID"] = message_id(id, own.domain)
-    earlier = [known_id for known_id in reply.get("references", ()) if _is_id(known_id)]
-    if _is_id(reply.get("message_id")):
-        message["In-Reply-To"] = f"<{reply['message_id']}>"
-    if earlier:
-        message["References"] = " ".join(f"<{earlier_id}>" for earlier_id in earlier)
+    for header, ids in (("In-Reply-To", [reply.get("message_id")]), ("References", reply.get("references", ()))):
+        if known := [f"<{known_id}>" for known_id in ids if _is_id(known_id)]:
+            message[header] = " ".join(known)
     message["Auto-Submitted"] = "auto-replied" if reply else "auto-generated"
     message[OWN_HEADER] = own.addr_spec
     message[LOOP_HEADER] = own.addr_spec

@@ -72,21 +72,14 @@ class Postman:
                 await client.send_message(message, sender=self._own.addr_spec, recipients=[to])
         except aiosmtplib.SMTPAuthenticationError as error:
             raise TransientError(f"{server.host} refused the name or the password: {reason_of(error)}") from error
-        except aiosmtplib.SMTPRecipientsRefused as error:
-            codes = [recipient.code for recipient in error.recipients]
-            raise _refusal(codes, server, error) from error
-        except aiosmtplib.SMTPResponseException as error:
-            raise _refusal([error.code], server, error) from error
+        except (aiosmtplib.SMTPRecipientsRefused, aiosmtplib.SMTPResponseException) as error:
+            refused = error.recipients if isinstance(error, aiosmtplib.SMTPRecipientsRefused) else [error]
+            kind = PermanentError if refused and all(part.code >= 500 for part in refused) else TransientError
+            raise kind(f"{server.host} (SMTP): {reason_of(error)}") from error
         except (aiosmtplib.SMTPException, OSError, TimeoutError) as error:
             raise TransientError(f"{server.host}:{server.port} (SMTP): {reason_of(error)}") from error
         if task is not None and task.cancelling() > cancellations:  # Python 3.11 may have lost it in the library's wait
             raise asyncio.CancelledError
-
-
-def _refusal(codes: list[int], server: Server, error: BaseException) -> PermanentError | TransientError:
-    """Return the error for an answer of the server: from code 500 on it is permanent."""
-    kind = PermanentError if codes and all(code >= 500 for code in codes) else TransientError
-    return kind(f"{server.host} (SMTP): {reason_of(error)}")
 
 
 class MailNotifier:

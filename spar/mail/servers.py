@@ -50,9 +50,8 @@ def read_server(option: str, text: str) -> Server:
     security, usual = schemes[parts.scheme]
     if security == "none" and not is_loopback(host):
         secure = " or ".join(f"{scheme}://{host}" for scheme, (how, _) in schemes.items() if how != "none")
-        raise ConfigError(
-            f"{option} = {text!r:.100}: would send mails and the password in the clear; use {secure}", path=(option,)
-        )
+        sentence = f"{option} = {text!r:.100}: would send mails and the password in the clear; use {secure}"
+        raise ConfigError(sentence, path=(option,))
     return Server(host, port or usual, security)
 
 
@@ -83,10 +82,8 @@ def read_password(option: str | None, variable: str) -> str:
     """Return the password from the option or the environment variable. Raises: ConfigError when there is none."""
     password = option or os.environ.get(variable, "")
     if not password:
-        raise ConfigError(
-            f"the environment variable {variable!r}, which is to hold the password of the mailbox, is not set",
-            path=("password_env",),
-        )
+        sentence = f"the environment variable {variable!r}, which is to hold the password of the mailbox, is not set"
+        raise ConfigError(sentence, path=("password_env",))
     know(password)
     return password
 

@@ -112,18 +112,15 @@ def new_text(text: str) -> NewText:
         if _is_cut(lines, index):
             quoted += sum(bool(later.strip()) for later in lines[index:])
             break
-        if _is_quote(line):
+        if line.lstrip().startswith(">"):
             is_signature = False
             quoted += 1 + _drop_attribution(new_lines)
         elif is_signature or line in ("-- ", "--"):
             is_signature = True
         else:
             new_lines.append(line.rstrip())
-    return NewText("\n".join(_without_rows_of_blanks(new_lines)).strip(), quoted)
-
-
-def _is_quote(line: str) -> bool:
-    return line.lstrip().startswith(">")
+    without_rows = [line for index, line in enumerate(new_lines) if line or (index > 0 and new_lines[index - 1])]
+    return NewText("\n".join(without_rows).strip(), quoted)
 
 
 def _is_cut(lines: list[str], index: int) -> bool:
@@ -139,9 +136,8 @@ def _is_cut(lines: list[str], index: int) -> bool:
 def _is_head(lines: list[str], index: int) -> bool:
     """Return whether three lines in a row look like the head of a mail that begins with From."""
     head = [line.strip(" *").lower() for line in lines[index : index + 3]]
-    return len(head) == 3 and head[0].startswith(("from:", "von:", "de :")) and all(
-        line.startswith(_HEAD) for line in head
-    )  # fmt: skip
+    is_head = len(head) == 3 and all(line.startswith(_HEAD) for line in head)
+    return is_head and head[0].startswith(("from:", "von:", "de :"))
 
 
 def _drop_attribution(new_lines: list[str]) -> int:
@@ -161,7 +157,3 @@ def _drop_attribution(new_lines: list[str]) -> int:
 
 def _says_who_wrote(line: str) -> bool:
     return line.endswith(":") and any(word in line.lower() for word in _WROTE)
-
-
-def _without_rows_of_blanks(lines: list[str]) -> list[str]:
-    return [line for index, line in enumerate(lines) if line or (index > 0 and lines[index - 1])]
