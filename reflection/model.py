@@ -21,9 +21,8 @@ again within an hour, and an answer holds for a day; both are stored in a row.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Annotated, Any, Final
@@ -43,6 +42,7 @@ from spar.errors import ContractError, SparError
 from spar.events import ErrorOccurred
 from spar.protocols import Ask, Context, Host, Lent, ModelQuestion, ModuleRows
 from spar.records.abilities import ENOUGH_TRIALS, known_of
+from spar.threads import BoundedCalls
 from spar.types import ActionResult, Advised, Fault, Reflection, Trust, replace
 
 #: Seconds within which the same matter is not asked about again, and for which an answer holds.
@@ -97,7 +97,7 @@ class ModelReflect(Reflect):
         self._thoughts: SharedDict[str, Thought] = SharedDict(MOST_MATTERS)
         self._own_rows: ModuleRows | None = None
         self._knows_thoughts = True
-        self._left: set[asyncio.Future[Any]] = set()
+        self._calls = BoundedCalls()
 
     def borrow(self, lent: Lent) -> None:
         """Use the model that the planner lends, in place of an earlier one."""
@@ -188,7 +188,8 @@ class ModelReflect(Reflect):
             return "late", "the phase has no time left to ask", None
         model_question = ModelQuestion(INSTRUCTIONS, (data,), schema(matter), _ANSWER, "reflect", context.cycle_id)
         try:
-            advice = read(await self._in_time(ask(model_question), seconds), matter, tools)
+            # One that ignores its cancellation is not waited for.
+            advice = read(await self._calls.make(ask(model_question), seconds, grace=0.0), matter, tools)
         except AdviceError as error:
             return "malformed", str(error), None
         except TimeoutError:
@@ -200,26 +201,6 @@ class ModelReflect(Reflect):
         except Exception as error:
             return "failed", Fault.of(error).message, None
         return ("nothing" if advice.is_empty else "added"), matter.why, advice
-
-    async def _in_time(self, work: Awaitable[Any], seconds: float) -> Any:
-        """Await an answer. When its time is over, cancel it and return at once, even if it ignores the cancellation.
-        Raises: TimeoutError."""
-        task = asyncio.ensure_future(work)
-        try:
-            await asyncio.wait([task], timeout=seconds)
-            if not task.done():
-                raise TimeoutError
-            return task.result()
-        finally:
-            if not task.done():
-                self._left.add(task)
-                task.add_done_callback(self._drop_task)
-                task.cancel()
-
-    def _drop_task(self, task: asyncio.Future[Any]) -> None:
-        self._left.discard(task)
-        if not task.cancelled():
-            task.exception()  # read it, because no other code awaits this task
 
     def _may_ask(self, session: str, now: float) -> bool:
         """Return whether a request is left in this hour, for the agent and for the session."""

@@ -163,7 +163,7 @@ class BoundedCalls:
     def __init__(self) -> None:
         self.left_behind = _NONE
 
-    async def make(self, work: Awaitable[R], timeout: float | None) -> R:
+    async def make(self, work: Awaitable[R], timeout: float | None, *, grace: float = GRACE) -> R:
         """Return the result of a call within a number of seconds (None: any); a cancellation cancels the call.
 
         Raises: what the call raises; PhaseTimeoutError when it takes longer, with the `product` that came within the
@@ -178,7 +178,7 @@ class BoundedCalls:
                 task.cancel()
                 self.left_behind |= {task}
                 task.add_done_callback(self._ended)
-                await asyncio.wait([task], timeout=GRACE)
+                await asyncio.wait([task], timeout=grace)
         if is_late:
             late = PhaseTimeoutError(f"took longer than {timeout or 0:g} s and was cancelled")
             late.was_left_behind = not task.done()
