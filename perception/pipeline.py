@@ -26,14 +26,18 @@ from perception.incidents.settings import IncidentSettings
 from perception.learning.examples import LabelSettings, LearningSettings
 from perception.learning.learner import Learnt
 from perception.stages.anomaly.judge import AnomalySettings, SeriesWindow, judge
+from perception.stages.anomaly.series import NumberSeries
 from perception.stages.classify import ClassifySettings, classify, decode
 from perception.stages.dedup import MESSAGE, Decision, DedupSettings, DedupWindow, StageResult, dedup, enriched
 from perception.stages.fuse import FuseSettings, FuseWindow, fuse
 from perception.stages.intent import IntentSettings, recognise
 from perception.stages.priority import PrioritySettings, Scale, prioritise
-from perception.stages.templates.collapse import TemplateSettings, TemplateWindow, collapse
+from perception.stages.templates.collapse import TemplateSettings, collapse
+from perception.stages.templates.tree import Template, TemplateTree
 from spar.decoding import convert, converted, misfit, worded
 from spar.errors import ConfigError
+from spar.ids import new_id
+from spar.records.perceived import Examined
 from spar.records.situations import MOST_ENTITIES
 from spar.types import Perception, replace
 
@@ -90,9 +94,9 @@ class Pipeline:
         #: Labels that were learnt from examples; `perception.learning` sets them, in the event loop.
         self.learnt: Learnt = {}
         self._window = DedupWindow()
-        self._templates, self._series = TemplateWindow(tables.templates), SeriesWindow(tables.anomaly)
+        self._templates, self._series = TemplateTree(tables.templates.most), SeriesWindow(tables.anomaly)
         #: The windows with rows, by the beginning of their keys.
-        self._windows: dict[str, TemplateWindow | SeriesWindow] = {
+        self._windows: dict[str, TemplateTree | SeriesWindow] = {
             "template/": self._templates,
             "series/": self._series,
         }
@@ -156,6 +160,24 @@ class Pipeline:
         self._keep_rows()
         return list(batch)
 
+    def examined(self, batch: Sequence[Perception]) -> list[Examined]:
+        """Return the result for each perception of a batch, in order, for people.
+
+        Each perception gets a new id, so that repetitions in the batch stay apart.
+        """
+        renamed = [replace(perception, id=new_id()) for perception in batch]
+        self.dropped.clear()
+        out = {perception.id: perception for perception in self.process(renamed)}
+        decisions = {decision.id: decision for decision in self.dropped}
+        results: list[Examined] = []
+        for perception in renamed:
+            decision = decisions.get(perception.id)
+            if (result := out.get(perception.id)) is not None or decision is None:
+                results.append(Examined(perception, result))
+            else:
+                results.append(Examined(perception, None, decision.stage, decision.reason, decision.into))
+        return results
+
     def unsaved(self) -> dict[str, Any]:
         """Return the rows to write, by key, None for a row to delete, and forget them. It may be called from any
         thread."""
@@ -178,9 +200,10 @@ class Pipeline:
 
     def _keep_rows(self) -> None:
         for prefix, window in self._windows.items():
-            if not self._is_kept:
-                window.changed.clear()
-            elif rows := {f"{prefix}{key}": row for key, row in window.unsaved()}:
+            changed: Mapping[Any, Template | NumberSeries | None] = window.changed
+            window.changed = {}
+            if changed and self._is_kept:
+                rows = {f"{prefix}{key}": None if item is None else item.row() for key, item in changed.items()}
                 with self._lock:
                     self._unsaved |= rows
 
@@ -188,8 +211,7 @@ class Pipeline:
         """Forget state that is not essential, to free memory; return the number of its entries."""
         decisions = len(self.dropped)
         self.dropped.clear()
-        lines, numbers = self._templates.tree.shed(), self._series.shed()
-        self._templates.forget()
+        lines, numbers = self._templates.shed(), self._series.shed()
         return decisions + lines + numbers + self._window.shed(self.settings.dedup)
 
     @property

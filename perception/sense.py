@@ -18,17 +18,16 @@ from typing import Annotated, Any
 import anyio
 from annotated_types import Ge
 
-from perception.examining import examined
 from perception.incidents.keeping import Incidents
 from perception.learning.examples import Example, written
 from perception.learning.teaching import Teaching
 from perception.pipeline import Pipeline
 from perception.pipeline_rows import PipelineRows
 from perception.processing import INLINE, Batch, Processing, finished
+from perception.supervision.buffer import most_important
 from perception.supervision.placed import PlacedSensors
 from perception.supervision.sensor_group import CLOSING, PATIENCE, SensorGroup
 from perception.supervision.sensor_task import ended
-from perception.supervision.sharing import most_important
 from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred
@@ -253,7 +252,7 @@ class Sense:
         """Return the result of the pipeline for each perception, in order; the time is that of the perceptions."""
         self._register.now, self._register.is_heard = None, False
         self._parts.teaching.learn_at_once()
-        return examined(self.pipeline, batch)
+        return self.pipeline.examined(batch)
 
     async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> dict[str, Any]:
         """Store an example of an intent or a kind, and wait a moment until similar texts are recognised too.

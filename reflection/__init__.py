@@ -4,8 +4,7 @@ reflect      the standard reflector, without a model
 model        the reflector that also asks a model
 causes       causes of failed calls, and remedies
 lessons      the outcome of an action, its calls, its experience, the task of each call, and the trials of tools
-environment  the rewards that environments report for an episode
-credit       the calls that later feedback may be about, step by step, and the credit that it gives to each
+credit       the calls that later feedback may be about, step by step, and the credit that people and environments give
 question     the question to a model
 advice       the validated answer of a model
 """

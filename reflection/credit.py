@@ -2,7 +2,7 @@
 
 A `Thread` holds the calls of one run, of one episode of an environment, or of one cycle outside both, step by step.
 Feedback comes from a person (`Feedback`), from a rule that checks later (`verify`), or from an environment
-(`reflection.environment`). It gives each step its discounted return. After a success the last step gets full credit,
+(`Word`). It gives each step its discounted return. After a success the last step gets full credit,
 and a step that is `k` steps earlier gets `RETURN` to the power of `k`. After a failure the last step is blamed fully,
 and earlier steps are blamed with decreasing weight. A successful call in an episode, or one that a rule checks later,
 counts only when its feedback comes.
@@ -19,21 +19,21 @@ does not remove the threads of others.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import math
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
-from reflection.environment import Word
 from spar.data.bounded import SharedDict
 from spar.data.text import safe_line
 from spar.decoding import convert
 from spar.protocols import ModuleRows
 from spar.records.abilities import ToolTrial
 from spar.records.situations import is_exact
-from spar.types import ActionResult, Credit, Experience, Feedback, TriedCall, Trust, replace
+from spar.types import ActionResult, Credit, Experience, Feedback, Perception, TriedCall, Trust, replace
 
 #: Bound of the tools that the line of a sequence names.
 _SHOWN = 12
@@ -388,3 +388,76 @@ def credits_of(result: ActionResult, cases: Sequence[tuple[str, str]], unsure: C
     calls."""
     ended = {item.call.id: item.status for item in result.results if item.status in ("ok", "failed", "timeout")}
     return [Credit(case, ended[id] == "ok") for case, id in cases if id in ended and id not in unsure]
+
+
+# -- what environments say
+
+#: Characters of the name of an episode.
+_LONGEST_NAME = 120
+#: Parts of a perception that are searched for feedback.
+_MOST_EVIDENCE = 50
+
+
+class Word(Struct, frozen=True):
+    """Feedback of an environment in a session, from one perception or one result.
+
+    The trusted perceptions of an environment carry `episode`, a name; `reward`, a number for the actions since the last
+    perception; `done`, true once the episode is over; perhaps `success`; and `cut` beside `done` when the episode was
+    cut short, for example by a limit of steps. A tool of the environment may report the same at once, by returning a
+    table with `reward` and `done`.
+    """
+
+    episode: str
+    session: str
+    source: str
+    reward: float
+    is_done: bool
+    success: bool | None = None
+    is_cut: bool = False
+
+    @property
+    def place(self) -> str:
+        """Return the name of the place where the episode goes on."""
+        return f"{self.session} {self.source}"
+
+    @property
+    def thread(self) -> str:
+        """Return the id of the episode's thread; it holds the place, because another place may have an episode of the
+        same name."""
+        return f"{self.episode} at {self.place}"
+
+
+def words_in(perceptions: Iterable[Perception], session: str) -> Iterator[Word]:
+    """Yield the feedback of environments in trusted perceptions and in the parts that they were fused from."""
+    for perception in perceptions:
+        if perception.attributes and (word := _word_of(perception, session)) is not None:
+            yield word
+        for part in perception.evidence[:_MOST_EVIDENCE]:
+            if part.id != perception.id and (word := _word_of(part, session)) is not None:
+                yield word
+
+
+def word_of_calls(result: ActionResult, episode: Word) -> Word | None:
+    """Return the feedback on an episode that the results of an environment's tools carry; None when they carry none."""
+    outputs = [item.output for item in result.results if item.status == "ok" and isinstance(item.output, Mapping)]
+    outputs = [output for output in outputs if "reward" in output and "done" in output]
+    if not outputs:
+        return None
+    is_done, is_cut = (any(output.get(name) is True for output in outputs) for name in ("done", "cut"))
+    reward = sum(_number(output["reward"]) for output in outputs)
+    return replace(episode, reward=reward, is_done=is_done, success=None, is_cut=is_cut)
+
+
+def _word_of(perception: Perception, session: str) -> Word | None:
+    attributes = perception.attributes
+    name = attributes.get("episode")
+    if perception.trust != "trusted" or not isinstance(name, str) or not name or len(name) > _LONGEST_NAME:
+        return None
+    success = attributes.get("success")
+    return Word(name, session, perception.source, _number(attributes.get("reward")), attributes.get("done") is True,
+                success if isinstance(success, bool) else None, attributes.get("cut") is True)  # fmt: skip
+
+
+def _number(value: object) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else 0.0  # type: ignore[arg-type]

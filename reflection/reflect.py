@@ -16,8 +16,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt, Lt
 
 from reflection.causes import explain, retry_after
-from reflection.credit import CreditBook, Judged, Step, cases_of, credits_of, sequence_of
-from reflection.environment import word_of_calls, words_in
+from reflection.credit import CreditBook, Judged, Step, cases_of, credits_of, sequence_of, word_of_calls, words_in
 from reflection.lessons import MOST_CALLS, OPEN, Outcome, experience_of, judge, texts_of, trials_of
 from spar.clock import Clock, SystemClock
 from spar.events import ErrorOccurred

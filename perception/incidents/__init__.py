@@ -2,8 +2,7 @@
 
 keeping    stores the rows of incidents with their cycles, publishes events, closes quiet incidents
 register   opens, grows, closes and reopens incidents; bounded
-outcomes   what the parts of a perception did to incidents, and what is passed on of it
-notices    the perceptions that report the changes of incidents to planners
+notices    the perceptions that report the changes of incidents to planners; what is passed on of a perception
 deadlines  when each open incident ends if nothing new comes, and which is the first
 matching   finds the incident that a perception belongs to
 evidence   adds perceptions and steps to an incident, within bounds

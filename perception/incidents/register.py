@@ -21,8 +21,7 @@ from perception.incidents import evidence
 from perception.incidents.deadlines import Deadlines
 from perception.incidents.entities import Entity, named
 from perception.incidents.matching import IncidentIndex, incident_of
-from perception.incidents.notices import closing_of
-from perception.incidents.outcomes import Outcome, head_of, parts_of, passed_on
+from perception.incidents.notices import Outcome, closing_of, head_of, parts_of, passed_on
 from perception.incidents.settings import IncidentSettings
 from perception.incidents.things import Sighting, placed, sighting_of, tells_nothing
 from perception.stages.dedup import MESSAGE, Decision, StageResult

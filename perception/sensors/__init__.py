@@ -5,7 +5,6 @@ files      the known files of one directory; pure
 folder     lists and reads a directory, blocking
 watch      waits for file events in a thread
 command    reports the output of a program, on a schedule
-printed    the output of a program as lines, JSON or one text; pure
 host       reports high use of load, memory and disks
 messages   the terms under which a message becomes a perception
 schedule   reports times: a moment, an interval, a cron line

@@ -174,15 +174,6 @@ class SensorBuffer:
         with self._lock:
             self.unconfirmed.confirm(next(iter(self._items), self.handed_over))
 
-    def begin_poll(self) -> None:
-        """Note that a cursor and changed rows from now on belong to the perceptions that the poll will return."""
-        self.unconfirmed.begin_poll()
-
-    def end_poll(self) -> None:
-        """Note that the poll has ended."""
-        with self._lock:
-            self.unconfirmed.end_poll()
-
     # -- with the lock held
 
     def _keep(self, perception: Perception, size: int, level: int, *, is_polled: bool = False) -> bool:
@@ -242,6 +233,28 @@ class SensorBuffer:
         if perception.session == "main" and self._spec.session != "main":
             changes["session"] = self._spec.session
         return replace(perception, **changes) if changes else perception
+
+
+def most_important(buffers: Sequence[SensorBuffer], at_most: int, most_bytes: int) -> list[Perception]:
+    """Take the most important waiting perceptions of these buffers, at least one of any size.
+
+    The others stay in their buffers. Of equal importance each sensor gives its oldest in turn, so that a flood of one
+    does not delay the others. The result holds those of the first buffer, then of the next, each in the order of
+    arrival.
+    """
+    offers = [
+        (-level, rank, place, number, size)
+        for place, buffer in enumerate(buffers)
+        for level, rank, number, size in buffer.best(at_most)
+    ]
+    offers.sort()
+    chosen: list[list[int]] = [[] for _ in buffers]
+    for count, (_, _, place, number, size) in enumerate(offers[:at_most]):
+        most_bytes -= size
+        if count and most_bytes < 0:
+            break
+        chosen[place].append(number)
+    return [item for buffer, numbers in zip(buffers, chosen, strict=True) for item in buffer.take(numbers)]
 
 
 def _measured(perception: Perception) -> tuple[int, int]:

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from perception.supervision.buffer import most_important
 from perception.supervision.sensor_group import SensorGroup
 from perception.supervision.sensor_task import ended
-from perception.supervision.sharing import most_important
 from spar import facts
 from spar.errors import InboxFullError, LifecycleError, NotReadyError
 from spar.events import ErrorOccurred

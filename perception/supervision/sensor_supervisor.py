@@ -1,7 +1,7 @@
 """Supervisor of one sensor: its schedule, its timeout, its back-off and its quarantine.
 
 Anybody may have written the sensor: it may fail, hang, block a thread or return nonsense, and none of that may reach
-another sensor or the loop. So its methods are called in its own task (`perception.supervision.sensor_calls`), and the
+another sensor or the loop. So its methods are called in its own task (`perception.supervision.sensor_task`), and the
 result of a late poll is not lost. `perception.supervision.unconfirmed` holds the state that outlives the process.
 
 A timer begins the opening, and the polls of a sensor with its own rhythm, independently of the agent's work, so that
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from perception.supervision.buffer import SensorBuffer, described
 from perception.supervision.missed import MissedTicks
-from perception.supervision.sensor_calls import SensorCalls
+from perception.supervision.sensor_task import SensorCalls
 from perception.supervision.unconfirmed import CURSOR, MISSED, Ledger
 from spar.backoff import Trouble
 from spar.clock import Timer
@@ -184,7 +184,7 @@ class SensorSupervisor:
     async def _look(self, began: float, context: Context | None) -> None:
         self._polled_at = began
         self.polls += 1
-        self.buffer.begin_poll()
+        self.ledger.begin_poll()
         poll_context = context or Context(agent=self._host.agent, cycle_id="", clock=self._clock)
         args = (poll_context,) if self._wants_context else ()
         try:
@@ -194,13 +194,13 @@ class SensorSupervisor:
                 self.buffer.accept(late.product)
             raise
         except BaseException:
-            self.buffer.end_poll()
+            self.ledger.end_poll()
             raise
         self.buffer.accept(product)
 
     def _came_late(self, outcome: asyncio.Future[Any]) -> None:
         """Take the result of a poll that returned after it had been left behind."""
-        self.buffer.end_poll()
+        self.ledger.end_poll()
         if self._is_closing or outcome.cancelled() or outcome.exception() is not None:
             return
         try:

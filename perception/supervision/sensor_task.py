@@ -1,4 +1,4 @@
-"""Task of one sensor: makes its calls one at a time, each for a bounded time.
+"""Task of one sensor, which makes its calls one at a time, each for a bounded time; and the calls of its methods.
 
 All calls run in one task, because only the task that entered a task group or cancel scope in a sensor's `open` can
 leave it in `close`. A call that ignores its cancellation, or blocks a thread, is left behind: `outcome` is set when it
@@ -8,11 +8,14 @@ ends later.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from spar.clock import Clock
 from spar.errors import PhaseTimeoutError, TransientError
+from spar.protocols import SensorSpec
+from spar.threads import Threads
 
 GRACE = 0.2  # seconds between cancelling a call and leaving it behind
 
@@ -29,10 +32,9 @@ class SensorTask:
     def __init__(self, sensor: str, clock: Clock, on_cancelled: Work,
                  broke: Callable[[BaseException | None], None]) -> None:  # fmt: skip
         self._sensor, self._clock, self._on_cancelled, self._broke = sensor, clock, on_cancelled, broke
-        self._work: Work | None = None
+        self._works: asyncio.Queue[tuple[Work, asyncio.Future[Any]] | None] = asyncio.Queue()
         self.outcome: asyncio.Future[Any] | None = None
         self._is_over = self._is_cut = False
-        self._idle: asyncio.Future[None] | None = None
         self._task = asyncio.get_running_loop().create_task(self._serve(), name=f"sensor {sensor}")
 
     @property
@@ -50,8 +52,7 @@ class SensorTask:
         period.
         """
         outcome = self.outcome = asyncio.get_running_loop().create_future()
-        self._work = work
-        self._wake()
+        self._works.put_nowait((work, outcome))
         try:
             if await ended(outcome, timeout, self._clock):
                 return outcome.result()
@@ -78,22 +79,12 @@ class SensorTask:
     def end(self) -> None:
         """Let the task end after its current call."""
         self._is_over = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+        self._works.put_nowait(None)
 
     async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            while self._work is not None or not self._is_over:
-                work, self._work = self._work, None
-                if work is None:
-                    self._idle = loop.create_future()
-                    await self._idle
-                else:
-                    await self._do(work)
+            while (work := await self._works.get()) is not None:
+                await self._do(*work)
         except asyncio.CancelledError:
             if self.outcome is not None:
                 _settle(self.outcome, error=TransientError("it was cancelled before it had begun"))
@@ -109,15 +100,12 @@ class SensorTask:
             self._broke(failure)
             raise
 
-    async def _do(self, work: Work) -> None:
-        outcome, task = self.outcome, asyncio.current_task()
-        assert outcome is not None
-        assert task is not None
+    async def _do(self, work: Work, outcome: asyncio.Future[Any]) -> None:
         try:
             product = await work()
         except asyncio.CancelledError:
             _settle(outcome, error=TransientError("it was cancelled"))
-            if task.cancelling() and not self._is_cut:
+            if self._task.cancelling() and not self._is_cut:
                 raise
         except BaseException as error:
             # A group that holds a cancellation is not an Exception, but it must not end the process.
@@ -128,7 +116,7 @@ class SensorTask:
             _settle(outcome, product)
         if self._is_cut:
             self._is_cut = False
-            task.uncancel()
+            self._task.uncancel()
 
 
 async def ended(future: asyncio.Future[Any], timeout: float, clock: Clock) -> bool:
@@ -163,3 +151,87 @@ def _settle(outcome: asyncio.Future[Any], product: Any = None, error: BaseExcept
     elif error is not None and not outcome.done():
         outcome.set_exception(error)
         outcome.exception()  # read it here, in case no task waits for it any more
+
+
+#: Called with the outcome of a call that ended after it had been left behind.
+Late = Callable[[asyncio.Future[Any]], None]
+
+
+class SensorCalls:
+    """Calls of one sensor.
+
+    Args: broke: called when the sensor's own background work cancelled the task in which the sensor is open.
+    """
+
+    __slots__ = ("_broke", "_clock", "_left", "_spec", "_task", "_threads")
+
+    def __init__(self, spec: SensorSpec, clock: Clock, broke: Callable[[BaseException | None], None]) -> None:
+        self._spec, self._clock, self._broke = spec, clock, broke
+        self._threads = Threads(f"sensor {spec.name}", clock, limit=2)  # one may hang while the other closes
+        self._task: SensorTask | None = None
+        self._left: set[asyncio.Future[Any]] = set()
+
+    @property
+    def left_behind(self) -> int:
+        """Return the number of calls that were left behind and still run."""
+        return len(self._left)
+
+    def takes_context(self, method: str) -> bool:
+        """Return whether a method needs an argument, which is the `Context`."""
+        try:
+            parameters = inspect.signature(getattr(self._spec.sensor, method)).parameters.values()
+        except (TypeError, ValueError):
+            return False
+        return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in parameters)
+
+    async def call(self, method: str, *args: Any, late: Late | None = None) -> Any:
+        """Call a method and return its result; None if the sensor has no such method. Raises: as `make`."""
+        work, can_cancel = self._work(method, *args)
+        return await self.make(work, method, can_cancel=can_cancel, late=late)
+
+    async def make(self, work: Work, what: str, *, can_cancel: bool = True, late: Late | None = None) -> Any:
+        """Run some work for the sensor and return its result.
+
+        Args: what: the name of the work in errors; can_cancel: cancelling ends the work; late: called with the outcome
+        when work that was left behind ends.
+
+        Raises: PhaseTimeoutError when it took too long; the errors of the work.
+        """
+        task = self._task
+        if task is None or task.is_busy or task.is_gone:
+            if task is not None:
+                task.end()  # the task ends when its hanging call ends
+            task = self._task = SensorTask(self._spec.name, self._clock, self._work("close")[0], self._broke)
+        try:
+            return await task.make(work, what, self._spec.timeout, can_cancel=can_cancel)
+        except PhaseTimeoutError as error:
+            if outcome := task.outcome if error.was_left_behind else None:
+                self._left.add(outcome)
+                outcome.add_done_callback(self._left.discard)
+                if late is not None:
+                    outcome.add_done_callback(late)
+            raise
+
+    def _work(self, method: str, *args: Any) -> tuple[Work, bool]:
+        """Return the call of a method (an empty one if there is none), and whether cancelling can end it."""
+        function = getattr(self._spec.sensor, method, None)
+        is_async = function is None or inspect.iscoroutinefunction(function)
+
+        async def work() -> Any:
+            if function is None:
+                return None
+            product = function(*args) if is_async else await self._threads.run(function, *args)
+            return await product if inspect.isawaitable(product) else product
+
+        return work, is_async
+
+    async def settle(self) -> None:
+        """Wait a moment for the current call."""
+        if self._task is not None and self._task.outcome is not None:
+            await ended(self._task.outcome, GRACE, self._clock)
+
+    def end(self) -> None:
+        """End the task in which the sensor was open."""
+        if self._task is not None:
+            self._task.end()
+            self._task = None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
-from perception.sensors.webhook.body import object_of, shown, texts
-from perception.sensors.webhook.terms import Noticed
+from perception.sensors.webhook.body import Noticed, object_of, shown, texts
 from spar.data.text import bounded
 from spar.ports.webhook import WebhookRefusal, WebhookRequest
 

@@ -1,4 +1,5 @@
-"""Bodies of untrusted requests: JSON within bounds of depth and number, and any bytes as text without loss."""
+"""Bodies of untrusted requests: JSON within bounds of depth and number, and any bytes as text without loss; and what
+the readers of formats return."""
 
 from __future__ import annotations
 
@@ -6,12 +7,23 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct, field
 
 from spar.ports.webhook import WebhookRefusal
 
 #: Bounds of JSON: levels of nesting, values.
 DEEPEST: Final = 64
 MOST_VALUES: Final = 100_000
+
+
+class Noticed(Struct, frozen=True):
+    """One thing that a request reports. `key` identifies it; None: only the request itself does."""
+
+    content: Any
+    kind: str
+    key: str | None
+    subject: str | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
 
 
 def json_of(body: bytes) -> Any:

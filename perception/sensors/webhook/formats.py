@@ -9,9 +9,8 @@ from pydantic import BaseModel, ConfigDict
 
 from perception.sensors.web.pointer import MISSING, Pointer, at_pointer
 from perception.sensors.webhook.alerts import read_alerts
-from perception.sensors.webhook.body import json_of, shown, text_of
+from perception.sensors.webhook.body import Noticed, json_of, shown, text_of
 from perception.sensors.webhook.repository import read_delivery
-from perception.sensors.webhook.terms import Noticed
 from spar.ports.webhook import WebhookRefusal, WebhookRequest
 
 Format = Literal["generic", "alertmanager", "github"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perception.sensors.webhook.body import object_of, shown
-from perception.sensors.webhook.terms import Noticed
+from perception.sensors.webhook.body import Noticed, object_of, shown
 from spar.ports.webhook import WebhookRefusal, WebhookRequest
 
 #: Members of a payload that an event may be about, with their names in a subject; the first existing one counts.

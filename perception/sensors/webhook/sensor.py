@@ -18,9 +18,9 @@ from typing import Annotated, Final
 
 from annotated_types import Ge, Le
 
+from perception.sensors.webhook.body import Noticed
 from perception.sensors.webhook.formats import Fields, Format, admits, reader_of
 from perception.sensors.webhook.proof import Proof, Signing, check_secret
-from perception.sensors.webhook.terms import Noticed
 from spar.errors import ConfigError, NotReadyError
 from spar.net.addresses import is_loopback
 from spar.ports.webhook import Taken, WebhookRefusal, WebhookRequest

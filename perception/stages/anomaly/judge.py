@@ -9,7 +9,7 @@ or closes. The time is that of the points.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from math import isfinite
 from typing import Annotated, Any
@@ -52,12 +52,6 @@ class SeriesWindow:
         older = self.known.shed()
         self.changed.update((series.key, None) for series in older)
         return len(older)
-
-    def unsaved(self) -> Iterator[tuple[str, Any]]:
-        """Yield each row that changed since the last call, None for a row to delete."""
-        changed, self.changed = self.changed, {}
-        for key, series in changed.items():
-            yield key, None if series is None else series.row()
 
     def settle(self) -> None:
         """Mark every series with new points for writing."""

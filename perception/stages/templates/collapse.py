@@ -13,7 +13,7 @@ time is that of the lines. Each combination of session, trust, source, subject a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -56,41 +56,13 @@ class _Group:
         self.others: list[Perception] = []
 
 
-class TemplateWindow:
-    """Templates that are known between two batches; the only object that `collapse` changes.
-
-    `changed` holds the templates whose row is not written yet, by number; None for a forgotten one.
-    """
-
-    def __init__(self, settings: TemplateSettings) -> None:
-        self.tree = TemplateTree(settings.most)
-        self.changed: dict[int, Template | None] = {}
-
-    def unsaved(self) -> Iterator[tuple[str, Any]]:
-        """Yield each row that changed since the last call, None for a row to delete."""
-        changed, self.changed = self.changed, {}
-        for number, template in changed.items():
-            yield str(number), None if template is None else _row(template)
-
-    def forget(self) -> None:
-        """Mark the rows of merged and evicted templates for deletion."""
-        for template in (*self.tree.merged, *self.tree.evicted):
-            self.changed[template.id] = None
-        self.tree.merged.clear()
-        self.tree.evicted.clear()
-
-    def restore(self, rows: Mapping[str, Any]) -> None:
-        """Load the stored rows; a row that cannot be read is left out."""
-        self.tree.restore(template for key, row in rows.items() if (template := _template_of(key, row)) is not None)
-
-
-def collapse(window: TemplateWindow, settings: TemplateSettings, perceptions: Sequence[Perception]) -> StageResult:
+def collapse(tree: TemplateTree, settings: TemplateSettings, perceptions: Sequence[Perception]) -> StageResult:
     """Let one line represent all lines of its template; return also the readings of its rate."""
     remaining: list[Perception] = []
     decisions: list[Decision] = []
     readings: list[Perception] = []
     groups: dict[Template, _Group] = {}
-    former, is_asked = None, False
+    former, is_asked, forgotten = None, False, tree.evicted
     for perception in perceptions:
         if perception.kind != former:  # most perceptions of a batch have the same kind
             former, is_asked = perception.kind, settings.kinds.fits(perception.kind)
@@ -99,7 +71,7 @@ def collapse(window: TemplateWindow, settings: TemplateSettings, perceptions: Se
             continue
         line: str = perception.content
         scope = (perception.session, perception.trust, perception.source, perception.subject or "", perception.kind)
-        template, is_new = window.tree.find(scope, words_of_line(line))
+        template, is_new = tree.find(scope, words_of_line(line))
         at = perception.at.timestamp()
         if is_new:
             template.first_at = at
@@ -114,16 +86,15 @@ def collapse(window: TemplateWindow, settings: TemplateSettings, perceptions: Se
                 group.examples.append(line[:EXAMPLE_LENGTH])
         elif template.told_at is not None and -BEHIND <= at - template.told_at < settings.seconds:
             template.hidden += times
-            window.changed[template.id] = template
+            tree.changed[template.id] = template
             decisions.append(_counted(perception, template))
         else:
             groups[template] = _Group(len(remaining), at, perception, is_new)
             remaining.append(perception)
-    gone = _describe(window, settings, groups, remaining, decisions)
+    gone = _describe(tree, settings, groups, remaining, decisions)
     if gone:
         remaining = [perception for place, perception in enumerate(remaining) if place not in gone]
-    notes = {"new": sum(group.is_new for group in groups.values()), "forgotten": len(window.tree.evicted)}
-    window.forget()
+    notes = {"new": sum(group.is_new for group in groups.values()), "forgotten": tree.evicted - forgotten}
     return StageResult(remaining, decisions, len(groups) - len(gone), readings, notes)
 
 
@@ -144,7 +115,7 @@ def _is_json(text: str) -> bool:
 
 
 def _describe(
-    window: TemplateWindow,
+    tree: TemplateTree,
     settings: TemplateSettings,
     groups: dict[Template, _Group],
     remaining: list[Perception],
@@ -160,8 +131,8 @@ def _describe(
         begin = min(group.first, template.told_at) if goes_on and template.told_at is not None else group.first
         template.hidden, template.told_at, template.told_id = 0, group.first, perception.id
         template.example = template.example or group.examples[0]
-        window.tree.use(template)
-        window.changed[template.id] = template
+        tree.use(template)
+        tree.changed[template.id] = None if template.is_gone else template
         attributes: dict[str, Any] = {"template": shown(template.words, group.examples[0]), "template_id": template.id}
         if count > 1:
             attributes["count"], attributes["examples"] = count, group.examples
@@ -214,31 +185,3 @@ def _reading(template: Template, minute: int, lines: int, perception: Perception
 def _counted(perception: Perception, template: Template) -> Decision:
     into = template.told_id
     return Decision.on(perception, "templates", f"a line of template {template.id}, told as {into}", into)
-
-
-# -- rows
-
-
-def _row(template: Template) -> list[Any]:
-    scope = [_plain(word) for word in template.scope]
-    counts = [template.count, template.hidden, template.minute, template.in_minute, template.told_at]
-    return [scope, list(template.words), counts, template.told_id, _plain(template.example), template.first_at]
-
-
-def _plain(text: str) -> str:
-    # A lone surrogate in an untrusted line cannot be written.
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _template_of(key: str, row: Any) -> Template | None:
-    try:
-        scope, words, (count, hidden, minute, in_minute, told_at), told_id, example, *more = row
-        template = Template(int(key), tuple(map(str, scope)), tuple(map(str, words)), str(example))
-        template.count, template.hidden, template.in_minute = int(count), int(hidden), int(in_minute)
-        template.minute = None if minute is None else int(minute)
-        template.told_at = None if told_at is None else float(told_at)
-        template.first_at = float(more[0]) if more and more[0] is not None else None
-    except (TypeError, ValueError):
-        return None
-    template.told_id = str(told_id)
-    return template

@@ -10,7 +10,8 @@ one as many as it has words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from perception.stages.templates.masking import VARIES, Words
 from perception.stages.wording import TELLING
@@ -65,17 +66,39 @@ class Template:
             elif other.minute == self.minute:
                 self.in_minute += other.in_minute
 
+    def row(self) -> list[Any]:
+        """Return the state as a JSON-able row."""
+        scope = [_plain(word) for word in self.scope]
+        counts = [self.count, self.hidden, self.minute, self.in_minute, self.told_at]
+        return [scope, list(self.words), counts, self.told_id, _plain(self.example), self.first_at]
+
+    @staticmethod
+    def read(key: str, row: Any) -> Template | None:
+        """Return the template of a row; None for a row that cannot be read."""
+        try:
+            scope, words, (count, hidden, minute, in_minute, told_at), told_id, example, *more = row
+            template = Template(int(key), tuple(map(str, scope)), tuple(map(str, words)), str(example))
+            template.count, template.hidden, template.in_minute = int(count), int(hidden), int(in_minute)
+            template.minute = None if minute is None else int(minute)
+            template.told_at = None if told_at is None else float(told_at)
+            template.first_at = float(more[0]) if more and more[0] is not None else None
+        except (TypeError, ValueError):
+            return None
+        template.told_id = str(told_id)
+        return template
+
 
 class TemplateTree:
-    """At most `most` templates; `evicted` and `merged` hold the removed ones until the caller clears them."""
+    """At most `most` templates. `changed` holds those whose row is not written yet, by number; None for a merged or
+    forgotten one. `evicted` counts the forgotten ones."""
 
     def __init__(self, most: int) -> None:
         self.templates: SharedDict[int, Template] = SharedDict(most)
         self._of_line: SharedDict[int, Template] = SharedDict(LINES * most)
         self._variants: SharedDict[int, list[Template]] = SharedDict(PLACES * most)
         self._next = 1
-        self.evicted: list[Template] = []
-        self.merged: list[Template] = []
+        self.changed: dict[int, Template | None] = {}
+        self.evicted = 0
 
     def shed(self) -> int:
         """Forget the older half to free memory, and return their number."""
@@ -96,8 +119,9 @@ class TemplateTree:
         """Note that a template is in use; the least recently used one is forgotten first."""
         self.templates.use(owner_of(template.scope), template.id)
 
-    def restore(self, templates: Iterator[Template]) -> None:
-        """Load stored templates in the order in which they were learnt."""
+    def restore(self, rows: Mapping[str, Any]) -> None:
+        """Load the stored rows in the order in which the templates were learnt; one that cannot be read is left out."""
+        templates = (template for key, row in rows.items() if (template := Template.read(key, row)) is not None)
         for template in sorted(templates, key=lambda template: template.id):
             self._next = max(self._next, template.id + 1)
             self._add(template, hash((template.scope, template.words)))
@@ -128,7 +152,8 @@ class TemplateTree:
 
     def _evict(self, template: Template) -> None:
         template.is_gone = True
-        self.evicted.append(template)
+        self.changed[template.id] = None
+        self.evicted += 1
 
     def _wider(self, template: Template) -> Iterator[Template]:
         """Yield the templates with these words, except for one word that varies."""
@@ -169,9 +194,14 @@ class TemplateTree:
             wide.add(variant)
             variant.into = wide
             self.templates.pop(owner_of(scope), variant.id)
-            self.merged.append(variant)
+            self.changed[variant.id] = None
         self._add(wide, mark)
         return wide
+
+
+def _plain(text: str) -> str:
+    # A lone surrogate in an untrusted line cannot be written.
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def owner_of(scope: Scope) -> str:

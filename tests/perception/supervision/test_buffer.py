@@ -9,8 +9,7 @@ import pytest
 
 from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
-from perception.supervision.buffer import CURSOR, MOST_BYTES, SensorBuffer, size_of
-from perception.supervision.sharing import most_important
+from perception.supervision.buffer import CURSOR, MOST_BYTES, SensorBuffer, most_important, size_of
 from spar import Agent
 from spar.config.lines import Sources
 from spar.config.load import from_mapping

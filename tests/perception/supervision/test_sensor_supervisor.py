@@ -11,9 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from perception.supervision.buffer import MOST_BYTES
+from perception.supervision.buffer import MOST_BYTES, most_important
 from perception.supervision.sensor_supervisor import SensorSupervisor
-from perception.supervision.sharing import most_important
 from spar.clock import Clock, SystemClock
 from spar.errors import ContractError, TransientError
 from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored

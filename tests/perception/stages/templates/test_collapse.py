@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from perception import Pipeline
-from perception.stages.templates.collapse import TemplateSettings, TemplateWindow, collapse
+from perception.stages.templates.collapse import TemplateSettings, collapse
+from perception.stages.templates.tree import TemplateTree
 from spar.types import Perception, replace
 from tests.effort import growth, hang_guard
 
@@ -88,7 +89,7 @@ def test_a_word_that_has_taken_several_values_varies_and_a_telling_one_never_doe
     ids=lambda perception: f"{perception.kind} {str(perception.content)[:9]}",
 )
 def test_prose_data_and_messages_go_other_ways(perception: Perception) -> None:
-    result = collapse(TemplateWindow(TemplateSettings()), TemplateSettings(), [perception])
+    result = collapse(TemplateTree(TemplateSettings().most), TemplateSettings(), [perception])
 
     assert result.perceptions == [perception]
     assert result.touched == 0
@@ -136,27 +137,27 @@ def test_a_row_that_cannot_be_read_is_left_out() -> None:
 
 
 def test_the_number_of_templates_is_bounded_and_what_is_forgotten_is_counted() -> None:
-    window, settings = TemplateWindow(TemplateSettings(most=10)), TemplateSettings(most=10)
+    window, settings = TemplateTree(10), TemplateSettings(most=10)
     words = [f"{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(200)]
 
     result = collapse(window, settings, [line(f"{word} {word} {word} {word}") for word in words])
 
-    assert len(window.tree.templates) == 10
+    assert len(window.templates) == 10
     assert result.notes["forgotten"] == 190
-    assert len(window.tree._of_line) <= 80
+    assert len(window._of_line) <= 80
     assert len(result.perceptions) == 200  # each was new, none disappears for want of room
 
 
 def test_a_template_in_use_is_not_the_one_that_is_forgotten() -> None:
-    window, settings = TemplateWindow(TemplateSettings(most=3)), TemplateSettings(most=3, seconds=0)
+    window, settings = TemplateTree(3), TemplateSettings(most=3, seconds=0)
     for i in range(20):
         collapse(window, settings, [line("steady as she goes", i), line(f"{chr(97 + i)} odd one out", i)])
 
-    assert any(template.words[0] == "steady" for template in window.tree.templates.values())
+    assert any(template.words[0] == "steady" for template in window.templates.values())
 
 
 def test_a_flood_of_one_source_forgets_no_template_of_another() -> None:
-    window, settings = TemplateWindow(TemplateSettings(most=20)), TemplateSettings(most=20, seconds=0)
+    window, settings = TemplateTree(20), TemplateSettings(most=20, seconds=0)
     known = [line(f"{word} as she goes", i) for i, word in enumerate(("steady", "slow", "fast"))]
     collapse(window, settings, known)
     words = [f"{chr(97 + i % 26)}{chr(97 + i // 26 % 26)}{chr(97 + i // 676)}" for i in range(2_000)]
@@ -168,7 +169,7 @@ def test_a_flood_of_one_source_forgets_no_template_of_another() -> None:
 
 
 def test_each_minute_of_a_template_that_has_ended_is_a_reading_and_silence_is_one_too() -> None:
-    window, settings = TemplateWindow(TemplateSettings()), TemplateSettings()
+    window, settings = TemplateTree(TemplateSettings().most), TemplateSettings()
     batch = [line(f"job {i} done", i) for i in range(60)] + [line("job 99 done", 300)]
 
     result = collapse(window, settings, batch)
@@ -202,7 +203,7 @@ def test_no_line_makes_it_raise_or_hang(text: str) -> None:
 
 def test_new_lines_cost_as_much_as_they_are_many() -> None:
     def run(size: int) -> None:
-        window, settings = TemplateWindow(TemplateSettings()), TemplateSettings()
+        window, settings = TemplateTree(TemplateSettings().most), TemplateSettings()
         batch = [line(f"{i % 7} of {chr(97 + i % 26)} {hash(str(i))} is {'x' * (i % 50)} at {i}") for i in range(size)]
         collapse(window, settings, batch)
 
