@@ -17,24 +17,12 @@ are imported on first use, so importing the package costs nothing.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from spar.lazy import lazy
 
 if TYPE_CHECKING:
     from perception.pipeline import Pipeline as Pipeline
     from perception.sense import Sense as Sense
 
-__all__ = ["Pipeline", "Sense"]
-
-_HOMES = {"Pipeline": "perception.pipeline", "Sense": "perception.sense"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__all__, __getattr__ = lazy(__name__, {"perception.pipeline": "Pipeline", "perception.sense": "Sense"})

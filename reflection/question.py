@@ -102,18 +102,12 @@ def question(matter: Matter, tools: Mapping[str, Any]) -> dict[str, Any]:
         "tools": [_tool(name, tool) for name, tool in sorted(callable_tools(tools).items())[:_MOST_TOOLS]],
     }
     if matter.words:
-        data["words"] = [
-            {"good": word.success, "by": word.by, "why": _text(word.why)} for word in matter.words[:_MOST_WORDS]
-        ]
+        words = matter.words[:_MOST_WORDS]
+        data["words"] = [{"good": word.success, "by": word.by, "why": _text(word.why)} for word in words]
     if matter.sequence is not None:
-        calls = matter.sequence.calls
-        data["sequence"] = {
-            "worked": matter.sequence.success,
-            "calls": [
-                {"tool": call.tool, "params": call.params, "worked": call.success} for call in calls[-_MOST_CALLS:]
-            ],
-            "calls_left_out": max(0, len(calls) - _MOST_CALLS),
-        }
+        calls, left_out = matter.sequence.calls[-_MOST_CALLS:], max(0, len(matter.sequence.calls) - _MOST_CALLS)
+        tried = [{"tool": call.tool, "params": call.params, "worked": call.success} for call in calls]
+        data["sequence"] = {"worked": matter.sequence.success, "calls": tried, "calls_left_out": left_out}
     return data
 
 
@@ -127,15 +121,8 @@ def schema(matter: Matter) -> dict[str, Any]:
         "parameter": {"type": "string"},
         "after": {"type": ["number", "null"]},
     }
-    return {
-        "type": "object",
-        "properties": {
-            "calls": {"type": "array", "items": _object(of_call), "maxItems": _MOST_CALLS},
-            "lesson": {"type": "string"},
-        },
-        "required": ["calls", "lesson"],
-        "additionalProperties": False,
-    }
+    calls = {"type": "array", "items": _object(of_call), "maxItems": _MOST_CALLS}
+    return _object({"calls": calls, "lesson": {"type": "string"}})
 
 
 def _noticed(matter: Matter) -> Sequence[Perception]:

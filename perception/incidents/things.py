@@ -26,13 +26,10 @@ _SEVERITY: Final[dict[str, Severity]] = {
     **dict.fromkeys(("info", "information", "notice", "debug", "trace", "none", "low", "ok", "normal"), "info"),
 }  # fmt: skip
 _BY_KIND: Final[dict[str, Severity]] = {
-    "alert": "error",
     "log.critical": "critical",
-    "log.error": "error",
-    "log.warning": "warning",
-    "host": "warning",
-    "anomaly": "warning",
-}
+    **dict.fromkeys(("alert", "log.error"), "error"),
+    **dict.fromkeys(("log.warning", "host", "anomaly"), "warning"),
+}  # fmt: skip
 
 
 class Sighting(Struct, frozen=True):
