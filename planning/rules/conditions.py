@@ -8,9 +8,10 @@ text's first 10,000 characters, and its named groups become slots.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
-from operator import attrgetter
+from operator import attrgetter, eq, le
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct, ValidationError, field
@@ -33,7 +34,6 @@ _LONGEST_SHOWN: Final = 80
 _DEEPEST_SHOWN: Final = 3
 Share = Annotated[float, Meta(ge=0, le=1)]
 Path = tuple[str | int, ...]
-Test = Callable[[Perception], bool]
 
 
 class EvidenceConditions(Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,27 +130,43 @@ def sights(perception: Perception) -> list[MatchInput]:
     return [MatchInput(perception), *map(MatchInput, independent)]
 
 
+def _shown(value: Any, depth: int = 0) -> str:
+    """Return a value of a condition or of a perception as it is written in a configuration, on one short line."""
+    if depth > _DEEPEST_SHOWN:
+        return "…"
+    if isinstance(value, Mapping):
+        items = islice(value.items(), _MOST_SHOWN)
+        return f"{{ {', '.join(f'{key} = {_shown(item, depth + 1)}' for key, item in items)} }}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_shown(item, depth + 1) for item in islice(value, _MOST_SHOWN))}]"
+    text = f'"{value}"' if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return one_line(text, _LONGEST_SHOWN)
+
+
 class Term(Struct, frozen=True):
-    """Condition as it is written: its name, what it wants, and how its value is taken from a perception."""
+    """Condition: its name, what it wants as it is written, how its value is taken from a perception, the test of that
+    value, and how it is shown."""
 
     name: str
     wanted: Any
     value: Callable[[Perception], Any]
+    holds: Callable[[Any], bool]
+    show: Callable[[Any], str] = _shown
 
     def objection(self, perception: Perception) -> str:
         """Return the sentence that a perception does not meet it."""
         value = self.value(perception)
-        seen = "nothing of that name is there" if value is None else _shown(value)
+        seen = "nothing of that name is there" if value is None else self.show(value)
         return f"{self.name} = {_shown(self.wanted)} is not met: {seen}"
 
 
 class Matcher(Struct, frozen=True):
     """Compiled conditions. Only perceptions of these `kinds` and `sources` can match; None means any.
 
-    `terms` are what the `tests` test, in the same order.
+    `tests` has value and test of each of the `terms`: they run for each perception.
     """
 
-    tests: tuple[Test, ...] = ()
+    tests: tuple[tuple[Callable[[Perception], Any], Callable[[Any], bool]], ...] = ()
     terms: tuple[Term, ...] = ()
     pattern: Pattern | None = None
     kinds: frozenset[str] | None = None
@@ -158,7 +174,7 @@ class Matcher(Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        return not self.tests and self.pattern is None
+        return not self.terms and self.pattern is None
 
     @property
     def names(self) -> list[str]:
@@ -173,8 +189,8 @@ class Matcher(Struct, frozen=True):
     def match(self, match_input: MatchInput) -> Mapping[str, str] | None:
         """Return the slots that the pattern captured (perhaps none) if every condition holds, else None."""
         perception = match_input.perception
-        for test in self.tests:
-            if not test(perception):
+        for value, holds in self.tests:
+            if not holds(value(perception)):
                 return None
         if self.pattern is None:
             return {}
@@ -183,8 +199,8 @@ class Matcher(Struct, frozen=True):
     def objection(self, match_input: MatchInput) -> tuple[str, int]:
         """Return the sentence about the first condition that does not hold ("" if all hold), and how many hold before
         it."""
-        for number, (term, test) in enumerate(zip(self.terms, self.tests, strict=True)):
-            if not test(match_input.perception):
+        for number, term in enumerate(self.terms):
+            if not term.holds(term.value(match_input.perception)):
                 return term.objection(match_input.perception), number
         if self.pattern is not None and self.pattern.search(match_input.text[:TEXT_LIMIT]) is None:
             shown = f"pattern = {_shown(self.pattern.text)} is not found in {_shown(match_input.text)}"
@@ -194,29 +210,28 @@ class Matcher(Struct, frozen=True):
 
 def compile_conditions(conditions: Conditions, path: Path) -> Matcher:
     """Compile conditions. Raises: ConfigError with the `path` of the one that cannot be read."""
-    tests: list[tuple[Term, Test]] = []
+    terms: list[Term] = []
     if conditions.trust is not None:
-        tests.append((_field("trust", conditions.trust), _equals("trust", conditions.trust)))
+        terms.append(Term("trust", conditions.trust, attrgetter("trust"), partial(eq, conditions.trust)))
     for name in ("kind", "source", "intent", "session", "subject", "key"):
-        globs = _listed(getattr(conditions, name))
-        if globs is not None:
+        if (globs := _listed(getattr(conditions, name))) is not None:
             if not globs:
                 raise ConfigError(f"the list of {name!r} names nothing, so it could never match", path=(*path, name))
-            tests.append((_field(name, getattr(conditions, name)), _text_test(name, globs)))
+            terms.append(Term(name, getattr(conditions, name), attrgetter(name), _fits(globs)))
     for name, field_name in (("min_priority", "importance"), ("min_confidence", "confidence")):
         if (least := getattr(conditions, name)) is not None:
-            tests.append((Term(name, least, attrgetter(field_name)), _at_least(field_name, least)))
+            terms.append(Term(name, least, attrgetter(field_name), partial(le, least)))
     if conditions.count is not None:
-        tests.append((Term("count", conditions.count, count_of), _count_test(conditions.count, (*path, "count"))))
-    tests += [
-        (_attribute(f"attributes.{name}", name, wanted), _attribute_test(name, wanted, (*path, "attributes", name)))
+        terms.append(Term("count", conditions.count, count_of, _value_test(conditions.count, (*path, "count"))))
+    terms += [
+        Term(f"attributes.{name}", wanted, _attribute(name), _value_test(wanted, (*path, "attributes", name)))
         for name, wanted in conditions.attributes.items()
     ]
     if conditions.incident is not None:
-        tests += _incident_tests(conditions.incident, (*path, "incident"))
+        terms += _incident_terms(conditions.incident, (*path, "incident"))
     return Matcher(
-        tuple(test for _, test in tests),
-        tuple(term for term, _ in tests),
+        tuple((term.value, term.holds) for term in terms),
+        tuple(terms),
         kinds=_literals(conditions.kind),
         sources=_literals(conditions.source),
         pattern=_pattern(conditions.pattern, (*path, "pattern")),
@@ -241,105 +256,44 @@ def _pattern(text: str | None, path: Path) -> Pattern | None:
         raise ConfigError(f"pattern {text!r} is no regular expression that can be used: {error}", path=path) from error
 
 
-def _text_test(name: str, globs: tuple[str, ...]) -> Test:
+def _fits(globs: tuple[str, ...]) -> Callable[[Any], bool]:
     matches = Glob(*globs).fits
-
-    def test(perception: Perception) -> bool:
-        value = getattr(perception, name)
-        return isinstance(value, str) and matches(value)
-
-    return test
+    return lambda value: isinstance(value, str) and matches(value)
 
 
-def _equals(name: str, wanted: object) -> Test:
-    return lambda perception: bool(getattr(perception, name) == wanted)
-
-
-def _at_least(name: str, least: float) -> Test:
-    return lambda perception: bool(getattr(perception, name) >= least)
-
-
-def _count_test(wanted: int | dict[str, Any], path: Path) -> Test:
-    if isinstance(wanted, int):
-        return lambda perception: count_of(perception) == wanted
-    bounds = _bounds(wanted, path)
-    return lambda perception: bounds.hold(count_of(perception))
-
-
-def _incident_tests(conditions: IncidentConditions, path: Path) -> list[tuple[Term, Test]]:
-    """Return the tests of a notice about an incident; the first one tests whether a perception is such a notice."""
-    is_notice = Term("incident", f"a notice, of a kind {NOTICES}*", attrgetter("kind"))
-    tests: list[tuple[Term, Test]] = [(is_notice, lambda perception: perception.kind.startswith(NOTICES))]
-    if (severity := conditions.severity) is not None:
-        test = _attribute_test("severity", _several(severity), (*path, "severity"))
-        tests.append((_attribute("incident.severity", "severity", severity), test))
-    if (source := conditions.source) is not None:
-        test = _any_test("sources", _several(source), (*path, "source"))
-        tests.append((_attribute("incident.source", "sources", source), test))
-    given = {name: getattr(conditions, name) for name in ("count", "things", "ordinal")}
-    tests += [
-        (_attribute(f"incident.{name}", name, wanted), _attribute_test(name, wanted, (*path, name)))
-        for name, wanted in given.items()
-        if wanted is not None
-    ]
-    tests += [
-        (_attribute(f"incident.entities.{kind}", f"entities.{kind}", globs),
-         _any_test(f"entities.{kind}", _several(globs), (*path, "entities", kind)))
-        for kind, globs in conditions.entities.items()
-    ]  # fmt: skip
-    if conditions.evidence is not None:
-        of = conditions.evidence
+def _incident_terms(conditions: IncidentConditions, path: Path) -> Iterator[Term]:
+    """Yield the terms of a notice about an incident; the first one says whether a perception is such a notice."""
+    is_notice = _fits((f"{NOTICES}*",))
+    yield Term("incident", f"a notice, of a kind {NOTICES}*", attrgetter("kind"), is_notice)
+    for name in ("severity", "source", "count", "things", "ordinal"):
+        if (wanted := getattr(conditions, name)) is not None:
+            holds = _value_test(wanted, (*path, name))
+            if name == "source":
+                yield Term("incident.source", wanted, _attribute("sources"), _any(holds))
+            else:
+                yield Term(f"incident.{name}", wanted, _attribute(name), holds)
+    for kind, globs in conditions.entities.items():
+        holds = _any(_value_test(globs, (*path, "entities", kind)))
+        yield Term(f"incident.entities.{kind}", globs, _attribute(f"entities.{kind}"), holds)
+    if (of := conditions.evidence) is not None:
         piece = Conditions(source=of.source, kind=of.kind, subject=of.subject, trust=of.trust, pattern=of.pattern)
         matcher = compile_conditions(piece, (*path, "evidence"))
-        wanted = {name: value for name, value in asdict(of).items() if value is not None}
-        tests.append((
-            Term("incident.evidence", wanted, lambda perception: f"{len(perception.evidence)} pieces of evidence"),
-            lambda perception: any(matcher.match(MatchInput(part)) is not None for part in perception.evidence),
-        ))  # fmt: skip
-    return tests
+        given = {name: value for name, value in asdict(of).items() if value is not None}
+        yield Term("incident.evidence", given, attrgetter("evidence"),
+                   lambda parts: any(matcher.match(MatchInput(part)) is not None for part in parts),
+                   lambda parts: _shown(f"{len(parts)} pieces of evidence"))  # fmt: skip
 
 
-def _field(name: str, wanted: Any) -> Term:
-    return Term(name, wanted, attrgetter(name))
-
-
-def _attribute(label: str, name: str, wanted: Any) -> Term:
-    return Term(label, wanted, lambda perception: lookup(perception.attributes, name))
-
-
-def _shown(value: Any, depth: int = 0) -> str:
-    """Return a value of a condition or of a perception as it is written in a configuration, on one short line."""
-    if depth > _DEEPEST_SHOWN:
-        return "…"
-    if isinstance(value, Mapping):
-        items = islice(value.items(), _MOST_SHOWN)
-        return f"{{ {', '.join(f'{key} = {_shown(item, depth + 1)}' for key, item in items)} }}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_shown(item, depth + 1) for item in islice(value, _MOST_SHOWN))}]"
-    text = f'"{value}"' if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return one_line(text, _LONGEST_SHOWN)
-
-
-def _several(globs: Globs) -> Any:
-    return list(globs) if isinstance(globs, tuple) else globs
-
-
-def _any_test(name: str, wanted: Any, path: Path) -> Test:
-    """Return the test whether an attribute is a list with a wanted item."""
-    holds = _value_test(wanted, path)
-
-    def test(perception: Perception) -> bool:
-        values = lookup(perception.attributes, name)
-        return isinstance(values, (list, tuple)) and any(map(holds, values))
-
-    return test
-
-
-def _attribute_test(name: str, wanted: Any, path: Path) -> Test:
-    holds = _value_test(wanted, path)
+def _attribute(name: str) -> Callable[[Perception], Any]:
+    """Return the function that takes an attribute, or a part of one, from a perception."""
     if "." not in name:
-        return lambda perception: holds(perception.attributes.get(name))
-    return lambda perception: holds(lookup(perception.attributes, name))
+        return lambda perception: perception.attributes.get(name)
+    return lambda perception: lookup(perception.attributes, name)
+
+
+def _any(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Return the test whether a value is a list with a wanted item."""
+    return lambda values: isinstance(values, (list, tuple)) and any(map(holds, values))
 
 
 def _value_test(wanted: Any, path: Path) -> Callable[[Any], bool]:
@@ -358,7 +312,8 @@ def _value_test(wanted: Any, path: Path) -> Callable[[Any], bool]:
         tests = [_value_test(item, (*path, number)) for number, item in enumerate(wanted)]
         return lambda value: any(test(value) for test in tests)
     raise ConfigError(
-        f"an attribute is compared with a text, a number, true or false, a list of these or bounds, found {wanted!r}",
+        "an attribute is compared with a text, a number, true or false, a list of these or bounds, found "
+        f"{list(wanted) if isinstance(wanted, tuple) else wanted!r}",
         path=path,
     )
 
