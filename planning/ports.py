@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Final, Literal
@@ -187,43 +188,21 @@ Piece = str | Mapping[str, Any] | TextDelta | ThoughtDelta | Signed | Usage | As
 Model = Callable[[Request], Awaitable[Mapping[str, Any] | AsyncIterator[Piece]]]
 
 
-class Pieces:
-    """Pieces of a model's answer to one request, whether it answers at once or as a stream, which is closed at the end:
-    `async with Pieces(model, request) as pieces`."""
-
-    __slots__ = ("_answer", "_model", "_request", "_stream")
-
-    def __init__(self, model: Model, request: Request) -> None:
-        self._model, self._request = model, request
-        self._answer: Any = None  # the whole answer, until it is given
-        self._stream: AsyncIterator[Piece] | None = None
-
-    async def __aenter__(self) -> AsyncIterator[Piece]:
-        answer: Any = self._model(self._request)
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if hasattr(answer, "__aiter__"):
-            self._stream = aiter(answer)
-            return self._stream
-        self._answer = answer
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        if callable(close := getattr(self._stream, "aclose", None)):
+@asynccontextmanager
+async def pieces_of(model: Model, request: Request) -> AsyncIterator[AsyncIterator[Piece]]:
+    """Give the pieces of a model's answer to a request, whether it answers at once or as a stream, which is closed at
+    the end."""
+    answer: Any = model(request)
+    if inspect.isawaitable(answer):
+        answer = await answer
+    stream = aiter(answer) if hasattr(answer, "__aiter__") else _one_piece(answer)
+    try:
+        yield stream
+    finally:
+        if callable(close := getattr(stream, "aclose", None)):
             await close()
 
-    async def all(self) -> AsyncIterator[Piece]:
-        """Yield the pieces, and close the stream at the end."""
-        async with self as pieces:
-            async for piece in pieces:
-                yield piece
 
-    def __aiter__(self) -> Pieces:
-        return self
-
-    async def __anext__(self) -> Piece:
-        answer, self._answer = self._answer, None
-        if answer is None:
-            raise StopAsyncIteration
-        piece: Piece = answer
-        return piece
+async def _one_piece(answer: Piece | None) -> AsyncIterator[Piece]:
+    if answer is not None:
+        yield answer

@@ -10,6 +10,7 @@ ends a run that exceeds its limits.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from planning.llm.cycle.request import CycleRequest
@@ -73,12 +74,9 @@ class ModelPlanner(PlannerState):
             return
         request: Request | None = await turn.cycle.request()
         while request is not None:
-            items = turn.answer(request)
-            try:
+            async with aclosing(turn.answer(request)) as items:
                 async for item in items:
                     yield item
-            finally:
-                await items.aclose()
             request = await turn.cycle.smaller(request)
 
     async def prompt(

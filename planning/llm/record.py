@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import asdict, replace
 
 from planning.llm.response import ModelResponse, was_refused
-from planning.ports import Asked, Model, Piece, Pieces, Request, TextDelta, Turn, Usage
+from planning.ports import Asked, Model, Piece, Request, TextDelta, Turn, Usage, pieces_of
 from planning.prompt.token_budget import TokenEstimator
 from spar.decoding import encode
 from spar.errors import PermanentError
@@ -168,7 +168,13 @@ class RecordedModel:
             return _pieces(answer)
         if self._model is None:
             raise PermanentError(f"no answer to the request {mark} is recorded, and the model is not asked")
-        return Pieces(self._model, request).all()
+        return _asked(self._model, request)
+
+
+async def _asked(model: Model, request: Request) -> AsyncIterator[Piece]:
+    async with pieces_of(model, request) as pieces:
+        async for piece in pieces:
+            yield piece
 
 
 async def _pieces(answer: RecordedAnswer) -> AsyncIterator[Piece]:

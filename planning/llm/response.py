@@ -23,13 +23,13 @@ from planning.llm.streaming_json import LONGEST, PartialSolution
 from planning.ports import (
     Asked,
     Model,
-    Pieces,
     ProvidedCall,
     Request,
     Signed,
     TextDelta,
     ThoughtDelta,
     Usage,
+    pieces_of,
 )
 from planning.prompt.call_results import PROVIDER_ID
 from planning.prompt.prompts import EMPTY, IDLE
@@ -107,7 +107,7 @@ class ModelResponse:
         return self._items
 
     async def _run(self) -> AsyncGenerator[Item, None]:
-        async with Pieces(self._model, self.request) as pieces:
+        async with pieces_of(self._model, self.request) as pieces:
             async for piece in pieces:
                 for item in self._take(piece):
                     yield item

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from planning.ports import Model, Piece, Pieces, Request, ThoughtDelta, Usage
+from planning.ports import Model, Piece, Request, ThoughtDelta, Usage, pieces_of
 from planning.resilience import breaker
 from planning.resilience.breaker import Breaker
 from planning.resilience.provider_errors import SHORTEST, ProviderError, UnsentError, provider_error
@@ -264,7 +264,7 @@ class Models:
                 route.requests += 1
                 used: Counter[Quantity] = Counter()
                 try:
-                    async with Pieces(route.model, request) as pieces:
+                    async with pieces_of(route.model, request) as pieces:
                         async for piece in pieces:
                             if isinstance(piece, Usage):
                                 route.note(piece)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from planning.llm.provider.settings import ModelOptions
 from planning.resilience.provider_errors import (
     FaultKind,
     ProviderError,
@@ -32,12 +33,11 @@ class ProviderFaults:
 
     The key, `secret`, is "" until the model is open.
 
-    Args: first_byte, idle, longest: the limits in seconds of the waits for an answer (`Watch`), for error messages.
+    Args: options: with the limits in seconds of the waits for an answer (`Watch`), for error messages.
     """
 
-    def __init__(self, model: str, clock: Clock, *, first_byte: float, idle: float, longest: float) -> None:
-        self._model, self._clock = model, clock
-        self._first_byte, self._idle, self._longest = first_byte, idle, longest
+    def __init__(self, model: str, clock: Clock, options: ModelOptions) -> None:
+        self._model, self._clock, self._options = model, clock, options
         self.secret = ""
 
     def of_ending(self, response: ModelResponse) -> ProviderError | None:
@@ -60,10 +60,10 @@ class ProviderFaults:
 
         if watch.is_over:
             if watch.is_too_long:
-                return self.error_of("endless", f"not over after {self._longest:g} s")
+                return self.error_of("endless", f"not over after {self._options.longest:g} s")
             if watch.has_begun:
-                return self.error_of("idle", f"nothing for {self._idle:g} s")
-            return self.error_of("silent", f"nothing for {self._first_byte:g} s")
+                return self.error_of("idle", f"nothing for {self._options.idle:g} s")
+            return self.error_of("silent", f"nothing for {self._options.first_byte:g} s")
         known = kind_of_class(error)
         if watch.has_begun:
             known = _AMID.get(known, known)

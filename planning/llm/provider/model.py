@@ -82,9 +82,7 @@ class ProviderModel:
         self._prices = checked(given.prices, given.base_url)
         self._refusals: dict[Thinking, str] = {}
         self._clock: Clock = clock or SystemClock()
-        self._faults = ProviderFaults(
-            self.name, self._clock, first_byte=given.first_byte, idle=given.idle, longest=given.longest
-        )
+        self._faults = ProviderFaults(self.name, self._clock, given)
         self._threads = Threads("model", self._clock)
         self._loading = anyio.Lock()
         self._model: Model | None = None

@@ -68,7 +68,7 @@ def cache_settings(model: Model, session: str) -> dict[str, Any]:
     by which it sends the requests of a session to the same machine. Gemini keeps beginnings by itself.
     """
     settings: dict[str, Any] = {"cache": True}
-    if "openai_prompt_cache_key" in _known_settings(model):
+    if "openai_prompt_cache_key" in _known_settings(type(model)):
         settings["openai_prompt_cache_key"] = blake2b(session.encode("utf-8", "replace"), digest_size=16).hexdigest()
     return settings
 
@@ -114,7 +114,7 @@ def _no_sampling(model: Model, wanted: GenerationSettings, unsupported: frozense
 
 def _foreign(model: Model, wanted: GenerationSettings, unsupported: frozenset[str]) -> Iterator[Refusal]:
     """Yield the settings of a provider that its models do not have, or whose value they do not accept."""
-    known = _known_settings(model)
+    known = _known_settings(type(model))
     usable = known.keys() - _OWN.keys() - unsupported
     for name, value in wanted.settings.items():
         if name in _OWN:
@@ -131,13 +131,9 @@ def _foreign(model: Model, wanted: GenerationSettings, unsupported: frozenset[st
             yield Refusal(f"settings.{name}", f"{name} is {shorten(value, 80)}: {why}")
 
 
-def _known_settings(model: Model) -> dict[str, Any]:
-    """Return the settings of a model's class, each with its type."""
-    return _settings_of(type(model))
-
-
 @cache
-def _settings_of(model_type: type[Model]) -> dict[str, Any]:
+def _known_settings(model_type: type[Model]) -> dict[str, Any]:
+    """Return the settings of a class of models, each with its type."""
     from pydantic_ai.models import Model as Base
     from pydantic_ai.settings import ModelSettings
 
