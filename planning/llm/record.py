@@ -22,7 +22,7 @@ from spar.decoding import encode
 from spar.errors import PermanentError
 from spar.events import ModelAnswered, ModelRequested
 from spar.ports.any_part import TellsListeners, offers
-from spar.ports.planners import AnswerTo, RecordedAnswer
+from spar.ports.planners import AnswerTo
 from spar.protocols import Host
 from spar.types import Fault
 
@@ -153,37 +153,29 @@ class RequestRecord:
         }
 
 
-class RecordedModel:
-    """Model that answers from a record. Args: answer_to: returns the answer to a request, as the record has it, None
-    without one; model: is asked then; None: nobody is.
+def recorded_model(answer_to: AnswerTo, model: Model | None) -> Callable[[Request], Any]:
+    """Return a model that answers from a record, and raises PermanentError where that has no answer.
+
+    Args: answer_to: returns the answer to a request, as the record has it, None without one; model: is asked then;
+        None: nobody is.
     """
 
-    def __init__(self, answer_to: AnswerTo, model: Model | None) -> None:
-        self._answer_to, self._model = answer_to, model
-
-    async def __call__(self, request: Request) -> AsyncIterator[Piece]:
-        """Return the pieces of the answer. Raises: PermanentError without one; what the model raises."""
+    async def pieces(request: Request) -> AsyncIterator[Piece]:
         mark = digest(request)
-        if (answer := self._answer_to(_request_note(request, mark))) is not None:
-            return _pieces(answer)
-        if self._model is None:
+        if (answer := answer_to(_request_note(request, mark))) is not None:
+            if answer.text:
+                yield TextDelta(answer.text)
+            for call in answer.calls:
+                yield call
+            yield {"output": answer.output}
+        elif model is None:
             raise PermanentError(f"no answer to the request {mark} is recorded, and the model is not asked")
-        return _asked(self._model, request)
+        else:
+            async with pieces_of(model, request) as of_model:
+                async for piece in of_model:
+                    yield piece
 
-
-async def _asked(model: Model, request: Request) -> AsyncIterator[Piece]:
-    async with pieces_of(model, request) as pieces:
-        async for piece in pieces:
-            yield piece
-
-
-async def _pieces(answer: RecordedAnswer) -> AsyncIterator[Piece]:
-    """Yield an answer as a model gives it."""
-    if answer.text:
-        yield TextDelta(answer.text)
-    for call in answer.calls:
-        yield call
-    yield {"output": answer.output}
+    return pieces
 
 
 def _is_perhaps_heard(kind: type[Any]) -> bool:

@@ -17,7 +17,7 @@ from planning.bootstrap.sections import lay_out
 from planning.bootstrap.session_prompts import SessionPrompts
 from planning.llm.compaction import Compaction
 from planning.llm.delegates import Allowance, Definitions, Delegates, Frame
-from planning.llm.record import RecordedModel, RequestRecord
+from planning.llm.record import RequestRecord, recorded_model
 from planning.llm.response import AnswerFaults, ModelResponse
 from planning.output_check import OutputCheck
 from planning.ports import Kind, Model, Request
@@ -135,7 +135,7 @@ class PlannerState:
 
     def answer_from(self, answer_to: AnswerTo, *, is_asked: bool = False) -> None:
         """Take the answers of the models from this function from now on (`spar.ports.planners.OptionalPlanner`)."""
-        self.model = RecordedModel(answer_to, self.model if is_asked else None)
+        self.model = recorded_model(answer_to, self.model if is_asked else None)
         self.compaction_model = None
 
     async def ask(self, request: Request) -> Any:

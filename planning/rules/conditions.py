@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from operator import attrgetter, eq, le
 from typing import Annotated, Any, Final
@@ -99,17 +99,12 @@ class Bounds(Struct, frozen=True, forbid_unknown_fields=True):
 class MatchInput:
     """A perception with its text, which is made once for all rules that match it."""
 
-    __slots__ = ("_text", "perception")
-
     def __init__(self, perception: Perception) -> None:
         self.perception = perception
-        self._text: str | None = None
 
-    @property
+    @cached_property
     def text(self) -> str:
-        if self._text is None:
-            self._text = self.perception.text
-        return self._text
+        return self.perception.text
 
 
 def sights(perception: Perception) -> list[MatchInput]:

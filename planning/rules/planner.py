@@ -258,22 +258,17 @@ class _Index:
     """Index of rules by the literal kinds of their conditions, else by the literal sources, else under no key."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._by_kind: defaultdict[str, list[Rule]] = defaultdict(list)
-        self._by_source: defaultdict[str, list[Rule]] = defaultdict(list)
-        self._others: list[Rule] = []
+        self._by_kind: defaultdict[str | None, list[Rule]] = defaultdict(list)
+        self._by_source: defaultdict[str | None, list[Rule]] = defaultdict(list)
         for rule in rules:
-            if rule.when.kinds is not None:
-                for kind in rule.when.kinds:
-                    self._by_kind[kind].append(rule)
-            elif rule.when.sources is not None:
-                for source in rule.when.sources:
-                    self._by_source[source].append(rule)
-            else:
-                self._others.append(rule)
+            index, names = (self._by_kind, rule.when.kinds) if rule.when.kinds else (self._by_source, rule.when.sources)
+            for name in (None,) if names is None else names:
+                index[name].append(rule)
 
     def candidates(self, perception: Perception) -> Sequence[Rule]:
         """Return the rules that may match a perception, in the order of the configuration."""
-        lists = (self._by_kind.get(perception.kind), self._by_source.get(perception.source), self._others)
+        by_kind, by_source = self._by_kind.get(perception.kind), self._by_source.get(perception.source)
+        lists = (by_kind, by_source, self._by_source.get(None))
         filled = [rules for rules in lists if rules]
         if len(filled) < 2:
             return filled[0] if filled else ()
