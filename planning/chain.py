@@ -222,38 +222,37 @@ async def _ask(
 class _StartedPlan:
     """A stream with its `first` item already read."""
 
-    def __init__(self, first: Any, remaining: AsyncIterator[Any]) -> None:
-        self.first, self._remaining = first, remaining
-        self._items = self._all_items()
+    def __init__(self, first: Any, remaining: AsyncGenerator[Any]) -> None:
+        self.first, self._remaining, self._is_given = first, remaining, False
+        self.aclose = remaining.aclose
 
     def __aiter__(self) -> _StartedPlan:
         return self
 
     async def __anext__(self) -> Any:
-        return await anext(self._items)
-
-    async def aclose(self) -> None:
-        await self._items.aclose()
-        if callable(close := getattr(self._remaining, "aclose", None)):
-            await close()
-
-    async def _all_items(self) -> AsyncGenerator[Any]:
-        try:
-            yield self.first
-            async for item in self._remaining:
-                yield item
-        finally:
-            if callable(close := getattr(self._remaining, "aclose", None)):
-                await close()
+        if self._is_given:
+            return await anext(self._remaining)
+        self._is_given = True
+        return self.first
 
 
 async def _start(stream: Any) -> _StartedPlan | None:
     """Return the stream after its first call; None if it has none. Before that, another planner can stand in."""
-    calls = aiter(stream)
+    items = _closing(stream)
     try:
-        return _StartedPlan(await anext(calls), calls)
+        return _StartedPlan(await anext(items), items)
     except StopAsyncIteration:
         return None
+
+
+async def _closing(stream: Any) -> AsyncGenerator[Any]:
+    """Yield the items of a stream, and close it at the end."""
+    try:
+        async for item in stream:
+            yield item
+    finally:
+        if callable(close := getattr(stream, "aclose", None)):
+            await close()
 
 
 async def _postponed_action(plan: Any, run: RunContext | None) -> Action | None:

@@ -173,18 +173,22 @@ def parted(perceptions: Sequence[Perception], context: Context) -> tuple[Sequenc
         return (), [perception for perception in perceptions if perception.source != _ANSWERS] if is_new else ()
     if context.session != _STANDING:
         return perceptions, ()
-    message_ids = {perception.id for perception in (run.message, *run.said) if perception is not None}
-    noticed = None if context.noticed is None else {perception.id for perception in context.noticed}
-    of_run: list[Perception] = []
-    of_no_run: list[Perception] = []
-    for perception in perceptions:
-        is_said = perception.source in (_OF_RUNS, _ANSWERS) or message_ids & {
-            perception.id,
-            *(part.id for part in perception.evidence),
-        }
-        is_added = noticed is not None and perception.id not in noticed
-        (of_run if is_said or is_added else of_no_run).append(perception)
-    return of_run, of_no_run
+    of_no_run = [one for one in sensed(perceptions, context) if one.source not in (_OF_RUNS, _ANSWERS)]
+    apart = set(map(id, of_no_run))
+    return [perception for perception in perceptions if id(perception) not in apart], of_no_run
+
+
+def sensed(perceptions: Sequence[Perception], context: Context) -> list[Perception]:
+    """Return the perceptions that a sensor noticed in this cycle: no messages of the run, and none added by a hook."""
+    run, noticed = context.run, context.noticed
+    message_ids = {message.id for message in ((run.message, *run.said) if run is not None else ()) if message}
+    noticed_ids = {perception.id for perception in (perceptions if noticed is None else noticed)}
+    return [
+        perception
+        for perception in perceptions
+        if perception.id in noticed_ids
+        and message_ids.isdisjoint((perception.id, *(part.id for part in perception.evidence)))
+    ]
 
 
 def bundled(perceptions: Sequence[Perception], session: str) -> Perception:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from sys import maxsize
-from typing import Final
+from typing import Final, NamedTuple
 
 from spar.data.bounded import BoundedDict
 from spar.ports.budgets import QUANTITIES, Limits, Measure, Quantity, Window
@@ -106,14 +106,11 @@ class CallCharge:
         self.spends = tuple(account.one for account in accounts if account.one is not None)
 
 
-class _Cycle:
+class _Cycle(NamedTuple):
     """Accounts of one cycle, and its two charges, which are valid for the present hour."""
 
-    __slots__ = ("accounts", "charges")
-
-    def __init__(self, accounts: dict[Quantity, Account]) -> None:
-        self.accounts = accounts
-        self.charges: list[CallCharge | None] = [None, None]
+    accounts: dict[Quantity, Account]
+    charges: list[CallCharge | None]
 
 
 class Accounts:
@@ -162,13 +159,15 @@ class Accounts:
         """Make the accounts of this moment the current ones; return those that are not current any more."""
         before = self.current
         self.starts_at, self.ends_at = span("hour", now)
-        accounts = [self._account(window, quantity, now) for quantity in QUANTITIES for window in LASTING
-                 if (window, quantity) in self.limits]  # fmt: skip
+        of_now = dict(self._account(window, quantity, self.limits[window, quantity], now) for quantity in QUANTITIES
+                      for window in LASTING if (window, quantity) in self.limits)  # fmt: skip
+        self._known |= of_now
+        accounts = list(of_now.values())
         of_quantity = {account.quantity: tuple(other for other in accounts if other.quantity == account.quantity)
                        for account in accounts}  # fmt: skip
         self._by_quantity = of_quantity or _NONE
         for cycle in (self._cycles or {}).values():
-            cycle.charges = [None, None]
+            cycle.charges[:] = [None, None]
         self.current = tuple(accounts)
         past_keys = [key for key, account in self._known.items() if account not in accounts]
         for key in past_keys[: max(0, len(past_keys) - _MOST_PAST)]:
@@ -209,23 +208,20 @@ class Accounts:
                 cycle_account = last.accounts.get(quantity) if last is not None else None
                 accounts.append(cycle_account or Account(window, window, quantity, limit, None))
                 continue
-            start, end = span(window, now)
-            name = name_of(window, start)
-            account = self._known.get((name, quantity))
-            if account is None:
-                account = Account(window, name, quantity, limit, end)
-                account.used = self._used.get((name, quantity), 0)
-            accounts.append(account)
+            accounts.append(self._account(window, quantity, limit, now)[1])
         return accounts
 
-    def _account(self, window: Window, quantity: Quantity, now: datetime) -> Account:
+    def _account(
+        self, window: Window, quantity: Quantity, limit: int, now: datetime
+    ) -> tuple[tuple[str, str], Account]:
+        """Return the key of an account of this moment, and the account, which may be a new one."""
         start, end = span(window, now)
         key = (name_of(window, start), quantity)
         account = self._known.get(key)
         if account is None:
-            account = self._known[key] = Account(window, key[0], quantity, self.limits[window, quantity], end)
+            account = Account(window, key[0], quantity, limit, end)
             account.used = self._used.get(key, 0)
-        return account
+        return key, account
 
     def _cycle(self, cycle: str) -> _Cycle:
         if self._cycles is None:
@@ -235,7 +231,7 @@ class Accounts:
             entry = self._cycles[cycle] = _Cycle({
                 quantity: Account(window, f"cycle:{cycle}", quantity, limit, None)
                 for (window, quantity), limit in self.limits.items() if window == "cycle"
-            })  # fmt: skip
+            }, [None, None])  # fmt: skip
         return entry
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from spar.cli.blocks import Block, local, styled, table, zoned
 from spar.cli.context import Options, fail, file_errors, refusals, show
@@ -141,7 +141,7 @@ def evaluate(options: Options, files: tuple[Path, ...], only: tuple[str, ...], a
     summaries = _played(cases, both, repeat, at_once)
     difference = differences(*summaries) if against else {}
     answer = {"configurations": [summary.to_json() for summary in summaries],
-              "difference": {figure: estimate.to_json() for figure, estimate in difference.items()}}  # fmt: skip
+              "difference": {figure: asdict(estimate) for figure, estimate in difference.items()}}  # fmt: skip
     show(options, answer, *(_beside(summaries, difference) if against else _alone(summaries[0])))
     return exits.FAILED if any(trial.why for summary in summaries for trial in summary.judged) else exits.OK
 

@@ -15,6 +15,7 @@ from statistics import NormalDist, fmean, stdev
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from spar.evals.judging import CaseFinding, judge
 from spar.evals.playing import Trial
@@ -32,10 +33,6 @@ class Estimate(Struct, frozen=True):
     value: float
     low: float | None = None
     high: float | None = None
-
-    def to_json(self) -> dict[str, float | None]:
-        """Return it as plain values."""
-        return {"value": self.value, "low": self.low, "high": self.high}
 
 
 class JudgedTrial(Struct, frozen=True):
@@ -92,7 +89,7 @@ class Summary(Struct, frozen=True):
         """Return it as plain values."""
         return {
             "configuration": self.name,
-            "figures": {figure: self.estimate(figure).to_json() for figure in FIGURES},
+            "figures": {figure: asdict(self.estimate(figure)) for figure in FIGURES},
             "groups": {
                 group: {"passed": passed, "trials": number} for group, (passed, number) in self.groups().items()
             },

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
@@ -73,7 +74,7 @@ class Tracer:
                  named_to: Collection[str] = ()) -> None:  # fmt: skip
         self._make, self._ratio, self._with_content, self._named_to = make, ratio, with_content, named_to
         self.counts = TraceCounts()
-        self._queue: deque[tuple[Any, ...]] = deque()
+        self._queue: deque[Callable[[], list[Span]]] = deque()
         self._requests: BoundedDict[str, list[ModelAnswered]] = BoundedDict(MOST_ASKING)
         self._runs: BoundedDict[str, _Run] = BoundedDict(MOST_RUNS)
         self._wake, self._ending = threading.Event(), threading.Event()
@@ -125,9 +126,7 @@ class Tracer:
 
     def answered(self, event: ModelAnswered) -> None:
         """Remember a request to a model until its cycle ends."""
-        requests = self._requests.get(event.cycle_id)
-        if requests is None:
-            requests = self._requests[event.cycle_id] = []
+        requests = self._requests.setdefault(event.cycle_id, [])
         if len(requests) < MOST_REQUESTS:
             requests.append(event)
 
@@ -143,25 +142,23 @@ class Tracer:
                 run.cycles.append(record.cycle_id)
             links = (run.remote,) if run.remote is not None else ()
         if record.trace_id:
-            self._enqueue((record, run_id, requests, links))
+            self._enqueue(partial(spans_of_cycle, record, run_id, requests, links, with_content=self._with_content))
 
     def run_ended(self, event: RunEnded) -> None:
         """Queue an ended run, unless none of its cycles is sent."""
         run = self._runs.pop(event.run_id, None)
         if run is not None and run.cycles:
-            self._enqueue((event, run))
+            ended = int(event.at.timestamp() * 1e9) if event.at is not None else time.time_ns()
+            self._enqueue(lambda: [span_of_run(event, run.began, ended, run.cycles, run.remote)])
 
     def _run_of(self, run_id: str) -> _Run:
-        run = self._runs.get(run_id)
-        if run is None:
-            run = self._runs[run_id] = _Run([])
-        return run
+        return self._runs.setdefault(run_id, _Run([]))
 
-    def _enqueue(self, item: tuple[Any, ...]) -> None:
+    def _enqueue(self, spans: Callable[[], list[Span]]) -> None:
         if len(self._queue) >= MOST_WAITING:
             self._queue.popleft()
             self.counts.dropped += 1
-        self._queue.append(item)
+        self._queue.append(spans)
         if not self._wake.is_set():
             self._wake.set()
 
@@ -200,9 +197,9 @@ class Tracer:
         """Send all entries that wait now."""
         spans: list[Span] = []
         while self._queue:
-            item = self._queue.popleft()
+            make = self._queue.popleft()
             try:
-                spans += self._spans(item)
+                spans += make()
             except Exception as error:  # a stranger's value in a record
                 self.counts.dropped += 1
                 log.error("cycle cannot be told as a trace", reason=repr(error))
@@ -211,14 +208,6 @@ class Tracer:
                 spans = []
         if spans:
             self._send(spans)
-
-    def _spans(self, item: tuple[Any, ...]) -> list[Span]:
-        if len(item) == 2:
-            event, run = item
-            ended = int(event.at.timestamp() * 1e9) if event.at is not None else time.time_ns()
-            return [span_of_run(event, run.began, ended, run.cycles, run.remote)]
-        record, run_id, requests, links = item
-        return spans_of_cycle(record, run_id, requests, links, with_content=self._with_content)
 
     def _send(self, spans: list[Span]) -> None:
         assert self._sender is not None

@@ -14,6 +14,7 @@ from planning.llm.cycle.request import CycleRequest
 from planning.llm.response import Item, Judgement, ModelResponse
 from planning.llm.state import PlannerState
 from planning.ports import Request, TextDelta, ThoughtDelta
+from planning.prompt.observations import sensed
 from planning.prompt.plans.deadlock import circle
 from planning.prompt.plans.kept import carried_out, undecided
 from planning.prompt.plans.versions import is_meta, meta_of, versioned
@@ -161,33 +162,16 @@ class PlanningTurn:
 
         A request would show the model nothing new. The actor continues the calls as soon as people answer.
         """
-        run = self._run
-        if run is None or not self._gathered.steps or len(run.said) != self._faults.heard or self._has_noticed():
+        run, gathered = self._run, self._gathered
+        if run is None or not gathered.steps or len(run.said) != self._faults.heard:
             return None
-        reasons = {result.reason for result in self._gathered.steps[-1].results}
+        if sensed(gathered.perceptions, gathered.context):
+            return None
+        reasons = {result.reason for result in gathered.steps[-1].results}
         if "parked" not in reasons or reasons - {"parked", "dep_failed"}:
             return None
         self._trust = self._trust_so_far()
         return self._action(deferred="its calls wait for people's answers", next_look=_LOOK_AGAIN)
-
-    def _has_noticed(self) -> bool:
-        """Return whether a sensor noticed something in this cycle: neither a message of the run nor added by a hook."""
-        run, noticed, perceptions = self._run, self._gathered.context.noticed, self._gathered.perceptions
-        messages = (run.message, *run.said) if run is not None else ()
-        message_ids = {message.id for message in messages if message is not None}
-        answered_ids = {
-            part.id
-            for perception in perceptions
-            for part in (perception, *perception.evidence)
-            if part.id in message_ids
-        }
-        known = perceptions if noticed is None else noticed
-        added = {perception.id for perception in perceptions} - {perception.id for perception in known}
-        return any(
-            perception.id not in added
-            and not answered_ids & {perception.id, *(part.id for part in perception.evidence)}
-            for perception in perceptions
-        )
 
     def _trust_so_far(self) -> Trust:
         """Return the trust of an action that needed no request: untrusted where anything before it in the run was."""
