@@ -23,9 +23,8 @@ requests until there is an output: `await Requests(model, tools=[…]).run(conte
 """
 
 from planning.chain import Chain
-from planning.llm.loop import Requests
+from planning.llm.loop import Answered, Requests
 from planning.llm.response import ModelResponse
-from planning.llm.steps import Answered
 from planning.ports import Model, Request, TextDelta, Turn, Usage
 from planning.prompt.render import render
 from planning.prompt.request import compose

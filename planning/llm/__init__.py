@@ -19,8 +19,7 @@ may have. A *misfit* is an answer that cannot be used.
 planner         a planner that makes one request for each cycle
 state           settings of a planner, and all that outlasts one cycle
 record          stores, publishes and counts the requests of a planner
-loop            a loop of requests until there is an output, usable on its own
-steps           one run of that loop: each step is a request and its calls
+loop            a loop of requests until there is an output, usable on its own; each step is a request and its calls
 response        one request and its solution as it comes; whether it is used, or the model is asked again
 streaming_json  parses the JSON of a solution from pieces
 delegates       carries out calls that ask a model again, and bounds how deep that goes
