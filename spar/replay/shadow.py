@@ -15,16 +15,18 @@ from copy import copy
 from queue import Empty, Full, Queue
 from typing import Any, Final
 
+from msgspec.structs import asdict
+
 from spar.config.tables.settings import Loaded
 from spar.data.bounded import BoundedDict
 from spar.errors import SparError
 from spar.events import CycleRecorded, PhaseCompleted, PhaseStarted
 from spar.observe.logs import get_logger
 from spar.parts.factory import Parts
-from spar.replay.again import AnswersOfRecord, Verdict
+from spar.replay.again import AnswersOfRecord
 from spar.replay.backtest import Backtest
 from spar.replay.deciding import Decider
-from spar.replay.tally import ShadowReport, Tally
+from spar.replay.tally import ShadowReport, ShadowState, Tally
 from spar.replay.tape import History
 from spar.types import CycleRecord, Perception, utcnow
 
@@ -36,8 +38,6 @@ MOST_WAITING: Final = 1_000
 STUCK_AFTER: Final = 60.0
 #: Most disagreements in a report.
 _MOST_TOLD: Final = 100
-#: The words for each verdict in the metric.
-AGREE: Final[dict[Verdict, str]] = {"same": "yes", "differs": "no", "unknown": "unknown"}
 
 
 class Shadow:
@@ -50,7 +50,8 @@ class Shadow:
     """
 
     def __init__(self, loaded: Loaded, live: Loaded, agent: str) -> None:
-        self._loaded, self._live, self._agent = loaded, live, agent
+        self._configuration = str(loaded.path or "the defaults")
+        self._live, self._agent = live, agent
         self._queue: Queue[CycleRecord | None] = Queue(MOST_WAITING)
         self._noticed: BoundedDict[str, tuple[Perception, ...]] = BoundedDict(MOST_WAITING)
         self._lock = threading.Lock()  # held while the tally changes, and while it is read
@@ -79,39 +80,25 @@ class Shadow:
             self._queue.put_nowait(None)
 
     @property
-    def counts(self) -> dict[str, int]:
-        """Return the number of decisions by agreement, from any thread."""
+    def state(self) -> ShadowState:
+        """Return its state, from any thread."""
+        began, trouble = self._began, self._failure
+        if not trouble and began and (seconds := time.monotonic() - began) > STUCK_AFTER:
+            trouble = f"it decides about one cycle since {seconds:.0f} s"
         with self._lock:
             tally = self._tally
-            return {"yes": tally.same, "no": tally.differs, "unknown": sum(tally.unknown.values())}
-
-    @property
-    def dropped(self) -> int:
-        """Return the number of cycles for which there was no room."""
-        return self._dropped
-
-    @property
-    def trouble(self) -> str:
-        """Return why it does not decide now; "" while it does."""
-        began = self._began
-        if not self._failure and began and (seconds := time.monotonic() - began) > STUCK_AFTER:
-            return f"it decides about one cycle since {seconds:.0f} s"
-        return self._failure
-
-    @property
-    def configuration(self) -> str:
-        """Return the name of its configuration."""
-        return str(self._loaded.path or "the defaults")
+            agree = {"yes": tally.same, "no": tally.differs, "unknown": sum(tally.unknown.values())}
+        return ShadowState(self._configuration, agree, self._dropped, trouble)
 
     def report(self) -> ShadowReport:
         """Return its report, from any thread."""
-        counts, trouble = self.counts, self.trouble
+        state = asdict(self.state)
         with self._lock:
             tally = self._tally
             return ShadowReport(
-                self.configuration, counts, self._dropped, trouble, self._queue.qsize(), copy(tally.calls),
-                copy(tally.asked), copy(tally.refused), {name: copy(of) for name, of in tally.rules.items()},
-                dict(tally.unknown), [copy(one) for one in tally.by_frequency[:_MOST_TOLD]],
+                **state, waiting=self._queue.qsize(), calls=copy(tally.calls), asked=copy(tally.asked),
+                refused=copy(tally.refused), rules={name: copy(of) for name, of in tally.rules.items()},
+                unknown=dict(tally.unknown), disagreements=[copy(one) for one in tally.by_frequency[:_MOST_TOLD]],
             )  # fmt: skip
 
     # -- in the event loop of the service
@@ -144,7 +131,7 @@ class Shadow:
                 asyncio.run(self._decide(cycle))
         except BaseException as error:
             self._failure = f"it ended: {type(error).__name__}: {error}"
-            log.warning("shadow ended", configuration=self.configuration, reason=str(error))
+            log.warning("shadow ended", configuration=self._configuration, reason=str(error))
 
     async def _decide(self, cycle: CycleRecord | None) -> None:
         """Decide this cycle and those that follow, until the end."""
@@ -153,7 +140,7 @@ class Shadow:
             try:
                 self._decider.remember(await opened.enter_async_context(Parts(self._live).memory(read_only=True)))
             except SparError as error:
-                log.warning("shadow has no memory", configuration=self.configuration, reason=str(error))
+                log.warning("shadow has no memory", configuration=self._configuration, reason=str(error))
             await opened.enter_async_context(self._decider)
             while cycle is not None:
                 self._began = time.monotonic()

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from spar import __version__
 from spar.agent.parts import AgentParts
@@ -132,14 +133,7 @@ class Service:
             "started_at": self.started_at,
             "config": str(self.loaded.path) if self.loaded.path else None,
             "addresses": self.addresses,
-            "shadow": None
-            if (shadow := self.shadow) is None
-            else {
-                "configuration": shadow.configuration,
-                "agree": shadow.counts,
-                "dropped": shadow.dropped,
-                "trouble": shadow.trouble,
-            },
+            "shadow": None if self.shadow is None else asdict(self.shadow.state),
             "agent": {**describe(agent, has_lanes=has_lanes), "approvals": self.waiting.snapshot(datetime.now(UTC))},
         }
 

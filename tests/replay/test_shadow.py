@@ -52,9 +52,9 @@ async def test_it_counts_how_often_it_agrees_and_reports_what_differs() -> None:
     for record in await decided(LIVE, [[reading(str(number))] for number in range(10)]):
         offer(record)
     offer(cycle(11, [reading()], None, phases={}, outcome="interrupted"))
-    await asyncio.to_thread(wait, lambda: sum(shadow.counts.values()) == 11)
+    await asyncio.to_thread(wait, lambda: sum(shadow.state.agree.values()) == 11)
 
-    assert shadow.counts == {"yes": 5, "no": 5, "unknown": 1}
+    assert shadow.state.agree == {"yes": 5, "no": 5, "unknown": 1}
     report = shadow.report()
     assert [(one.count, one.what) for one in report.disagreements] == [
         (5, "new: rule 'more'"), (5, "new: note by rule 'more'"),
@@ -91,12 +91,12 @@ async def test_one_that_hangs_drops_what_it_has_no_room_for_and_says_so(monkeypa
     for _ in range(8):
         offer(record)
 
-    assert (shadow.dropped, shadow.report().waiting) == (5, 3)
-    await asyncio.to_thread(wait, lambda: shadow.trouble != "")
-    assert shadow.trouble.startswith("it decides about one cycle since")
+    assert (shadow.state.dropped, shadow.report().waiting) == (5, 3)
+    await asyncio.to_thread(wait, lambda: shadow.state.trouble != "")
+    assert shadow.state.trouble.startswith("it decides about one cycle since")
     assert "5 dropped" in shadow.report().line
     Hanging.gate.set()
-    await asyncio.to_thread(wait, lambda: sum(shadow.counts.values()) == 4)
+    await asyncio.to_thread(wait, lambda: sum(shadow.state.agree.values()) == 4)
     shadow.close()
 
 
@@ -104,7 +104,7 @@ async def test_one_that_raises_is_counted_as_unknown() -> None:
     shadow, offer = begun(configured(plan={"use": "tests.replay.test_shadow:Raising"}))
     for record in await decided(LIVE, [[reading()], [reading()]]):
         offer(record)
-    await asyncio.to_thread(wait, lambda: shadow.counts["unknown"] == 2)
+    await asyncio.to_thread(wait, lambda: shadow.state.agree["unknown"] == 2)
 
     assert list(shadow.report().unknown.values()) == [2]
     assert "broken" in next(iter(shadow.report().unknown))
@@ -129,7 +129,7 @@ async def test_a_cycle_without_a_decision_is_offered_too() -> None:
     agent = Agent(sense=sense, plan=plan, loop_interval=0.001)
     shadow.attach(agent.events.subscribe)
     async with agent:
-        await asyncio.to_thread(wait, lambda: shadow.counts["no"] == 2)
+        await asyncio.to_thread(wait, lambda: shadow.state.agree["no"] == 2)
 
     assert [one.what for one in shadow.report().disagreements] == ["new: rule 'all'", "new: note by rule 'all'"]
     shadow.close()
