@@ -122,9 +122,9 @@ class Spar:
         whole.rename(self.inbox / name)
 
 
-def in_one_process(commands: Sequence[tuple[Spar, Sequence[str]]]) -> list[Answer]:
-    """Run commands that are refused, each in its folder, one after another in one process of their own."""
-    orders = [(list(words), str(spar.folder), spar.environ) for spar, words in commands]
+def in_one_process(commands: Sequence[tuple[Spar, Sequence[str], bytes]]) -> list[Answer]:
+    """Run commands that fail, each in its folder with its input, one after another in one process of their own."""
+    orders = [(list(words), str(spar.folder), spar.environ, stdin) for spar, words, stdin in commands]
     code = "from tests.process.template import run_all; run_all()"
     pipes: dict[str, int] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with Forked([sys.executable, "-c", code], cwd=CONFIG.parent, env=commands[0][0].environ, **pipes) as process:

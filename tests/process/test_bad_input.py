@@ -146,12 +146,12 @@ def taken() -> Iterator[int]:
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory: pytest.TempPathFactory, taken: int) -> dict[str, Answer]:
     """How each service ended that could not start, by its case."""
-    commands: dict[str, tuple[Spar, tuple[str, ...]]] = {}
+    commands: dict[str, tuple[Spar, tuple[str, ...], bytes]] = {}
 
     def begin(name: str, *options: str) -> Spar:
         spar = Spar(tmp_path_factory.mktemp("refused"))
         (spar.folder / "taken").write_text("a file")
-        commands[name] = spar, (*options, "run")
+        commands[name] = spar, (*options, "run"), b""
         return spar
 
     spar = begin("port")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.conftest import PATIENCE
+from tests.process.conftest import PATIENCE, in_one_process
 from tests.recorded.commands import leaves
 
 pytestmark = pytest.mark.process
@@ -107,7 +107,7 @@ def test_without_a_service_a_command_says_so_and_exits_with_69(spar: Any, comman
     ["--set", "nothing", "status"],
 ], ids=" ".join)  # fmt: skip
 def test_what_is_typed_wrong_exits_with_64(spar: Any, command: list[str]) -> None:
-    answer = spar(*command)
+    answer = spar.here(*command)
 
     assert answer.code == 64, answer
     assert "Traceback" not in answer.err
@@ -171,7 +171,7 @@ def test_a_part_beside_the_configuration_is_found(spar: Any, tmp_path: Path) -> 
 
     found = spar("config", "check", environ=elsewhere)
     spar.write('[[tools]]\nuse = "yourtools:restart"\n')
-    missing = spar("config", "check", environ=elsewhere)
+    missing = spar("config", "check")
 
     assert found.code == 0, found
     assert missing.code == 78
@@ -234,16 +234,16 @@ def test_plugins_turned_off_leaves_only_the_parts_in_the_box(spar: Any) -> None:
 # -- with a service
 
 
-def test_json_is_one_value_for_every_command(spar: Any, service: Any) -> None:
+def test_json_is_one_value_for_every_command(running: Any) -> None:
+    spar = running.spar
     run = spar("--json", "send", "--no-wait", "hello").json
     assert set(run) == {"run_id", "accepted_at"}
     assert spar("--json", "runs", "wait", run["run_id"]).json["status"] == "ok"
-    assert spar("--json", "status").json["pid"] == service.process.pid
+    assert spar("--json", "status").json["pid"] == running.process.pid
     assert spar("--json", "reload").json["changed"] == []
     assert spar("--json", "pause").json == {"agent": "main", "before": "running", "after": "paused"}
     assert spar("--json", "step", "sense").json == []
     assert spar("--json", "resume").json["after"] == "running"
-    assert spar("--json", "stop").json["after"] == "stopped"
 
 
 def test_status_tells_the_story_on_one_screen(running: Any) -> None:
@@ -322,7 +322,8 @@ def test_empty_messages_are_refused(running: Any) -> None:
         assert "not empty" in answer.err
 
 
-def test_steps_go_through_a_cycle_of_a_paused_service(spar: Any, service: Any) -> None:
+def test_steps_go_through_a_cycle_of_a_paused_service(running: Any) -> None:
+    spar = running.spar
     refused = spar("step", "sense")
     assert refused.code == 1
     assert "cannot step_sense an agent that is running" in refused.err
@@ -396,16 +397,14 @@ def test_the_shell_runs_what_is_piped_in_and_starts_and_stops_the_agent(spar: An
     assert spar("--json", "cycles", "list").json[0]["outcome"] == "acted"
 
 
-@pytest.mark.parametrize("script", [b"1/0\n", b"def f(:\n", b"await agent.pause()\n"])
-def test_a_script_that_fails_exits_with_1(spar: Any, script: bytes) -> None:
-    answer = spar("shell", stdin=script)
-
-    assert answer.code == 1, answer
-    assert "Error" in answer.err
+def test_a_script_that_fails_exits_with_1(spar: Any) -> None:
+    scripts = (b"1/0\n", b"def f(:\n", b"await agent.pause()\n")
+    for script, answer in zip(scripts, in_one_process([(spar, ["shell"], script) for script in scripts]), strict=True):
+        assert (answer.code, "Error" in answer.err) == (1, True), (script, answer)
 
 
 def test_the_shell_of_a_running_service_is_refused(running: Any) -> None:
-    assert running.spar("shell").code == 73
+    assert running.spar.here("shell").code == 73
 
 
 # -- pipes
@@ -482,4 +481,5 @@ def test_the_tape_is_empty_then_listed_exported_and_explained_with_and_without_a
         assert (wrong.code, f"did you mean {fired!r}?" in wrong.err) == (1, True)
         assert spar("why-not", fired, "nosuch").code == 1
         if is_running:
-            service.stop()
+            assert spar("--json", "stop").json["after"] == "stopped"
+            assert service.wait() == 0

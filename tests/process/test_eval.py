@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from spar.evals.reading import read_cases
 from tests.evals.scripted import ScriptedModel
-from tests.process.conftest import PATIENCE, Spar
+from tests.process.conftest import Spar
 from tests.servers.llm import served
 from tests.servers.llm_replies import Reply
 from tests.servers.llm_requests import Asked
@@ -107,7 +105,7 @@ def test_what_cannot_be_played_is_refused(
 ) -> None:
     (spar_with.folder / "cases.yaml").write_text(text)
 
-    answer = spar_with("-c", "good.toml", "eval", "cases.yaml", *arguments)
+    answer = spar_with.here("-c", "good.toml", "eval", "cases.yaml", *arguments)
 
     assert answer.code == code, answer
     assert words in answer.err
@@ -115,7 +113,7 @@ def test_what_cannot_be_played_is_refused(
 
 
 def test_without_a_model_nothing_is_played(spar_with: Spar) -> None:
-    assert "plan.use = 'rules'" in (answer := spar_with("eval")).err
+    assert "plan.use = 'rules'" in (answer := spar_with.here("eval")).err
     assert answer.code == 78
 
     (spar_with.folder / "away.toml").write_text(CONFIG.format(model="local", url="http://127.0.0.1:9/v1"))
@@ -126,13 +124,11 @@ def test_without_a_model_nothing_is_played(spar_with: Spar) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["eval"], ["eval", "add", "x"]])
-def test_without_the_library_for_yaml_the_extra_is_named(arguments: list[str]) -> None:
-    program = (
-        "import sys\nfrom importlib import util\nfind = util.find_spec\n"
-        "util.find_spec = lambda name, *more: None if name == 'yaml' else find(name, *more)\n"
-        f"from spar.cli import main\nsys.argv[1:] = {arguments}\nmain()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+def test_without_the_library_for_yaml_the_extra_is_named(
+    spar: Spar, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.setattr("spar.evals.command.find_spec", lambda name: None)
 
-    assert done.returncode == 69
-    assert "pip install 'spar-agent[eval]'" in done.stderr
+    refused = spar.here(*arguments)
+
+    assert (refused.code, "pip install 'spar-agent[eval]'" in refused.err) == (69, True), refused

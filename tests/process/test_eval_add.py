@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import yaml
 
 from tests.process.conftest import Service, Spar
-from tests.servers.llm import LlmServer, served
+from tests.servers.llm import served
 from tests.servers.llm_replies import Reply, ToolCall, says
 from tests.servers.llm_requests import Asked, content_of
 
@@ -57,17 +57,20 @@ def script(asked: Asked) -> Reply:
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[LlmServer]:
-    with served(script) as server:
-        yield server
-
-
-@pytest.fixture
-def runs(spar: Spar, start: Callable[..., Service], model: LlmServer) -> tuple[str, str]:
-    """The ids of two runs of one conversation, of which the second made calls and was marked bad."""
+def spar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar]:
+    """`spar` in the folder of a service, which runs."""
+    spar = Spar(tmp_path_factory.mktemp("runs"))
     (spar.folder / "parts.py").write_text(TOOLS)
-    spar.write(CONFIG.format(url=model.url))
-    start().ready()
+    with served(script) as model:
+        spar.write(CONFIG.format(url=model.url))
+        service = Service(spar).ready()
+        yield spar
+        service.kill()
+
+
+@pytest.fixture(scope="module")
+def runs(spar: Spar) -> tuple[str, str]:
+    """The ids of two runs of one conversation, of which the second made calls and was marked bad."""
     ids = []
     for text in ("hello", f"How is the weather? My key is {SECRET}"):
         ids.append(spar("send", "--no-wait", text).out.strip())
@@ -80,15 +83,15 @@ def runs(spar: Spar, start: Callable[..., Service], model: LlmServer) -> tuple[s
 
 
 def test_a_run_becomes_a_case_that_holds_when_it_is_played_and_reaches_nothing(
-    spar: Spar, runs: tuple[str, str], model: LlmServer
+    spar: Spar, runs: tuple[str, str]
 ) -> None:
     called = (spar.folder / "called").read_text()
-    listed = spar("eval", "add")
+    listed = spar.here("eval", "add")
     assert (listed.code, listed.err) == (0, "")
     assert runs[1] in listed.out
     assert "bad, it wanted to wipe web-1" in listed.out
 
-    added = spar("eval", "add", runs[1], "--to", "mine.yaml")
+    added = spar.here("eval", "add", runs[1], "--to", "mine.yaml")
     assert (added.code, added.err) == (0, ""), added
     text = (spar.folder / "mine.yaml").read_text()
     assert SECRET not in text
@@ -116,24 +119,24 @@ def test_a_run_becomes_a_case_that_holds_when_it_is_played_and_reaches_nothing(
 
 def test_a_cycle_is_added_as_its_run_and_a_case_is_written_once(spar: Spar, runs: tuple[str, str]) -> None:
     cycle = spar("--json", "cycles", "list").json[0]["cycle_id"]
-    printed = spar("eval", "add", cycle)
+    printed = spar.here("eval", "add", cycle)
     assert (printed.code, yaml.safe_load(printed.out)[0]["name"]) == (
         0,
         f"How is the weather? My key is *** ({runs[1]})",
     )
 
-    codes = [spar("eval", "add", id, "--to", "mine.yaml").code for id in (*runs, runs[0])]
+    codes = [spar.here("eval", "add", id, "--to", "both.yaml").code for id in (*runs, runs[0])]
     assert codes == [0, 0, 1]
-    assert len(yaml.safe_load((spar.folder / "mine.yaml").read_text())) == 2
+    assert len(yaml.safe_load((spar.folder / "both.yaml").read_text())) == 2
 
-    answer = spar("eval", "add", "none")
+    answer = spar.here("eval", "add", "none")
     assert (answer.code, answer.out, "no run or cycle 'none'" in answer.err) == (1, "", True)
 
 
 def test_a_case_is_not_added_to_a_file_that_has_none(spar: Spar, runs: tuple[str, str]) -> None:
-    (spar.folder / "mine.yaml").write_text("just words")
+    (spar.folder / "words.yaml").write_text("just words")
 
-    answer = spar("eval", "add", runs[0], "--to", "mine.yaml")
+    answer = spar.here("eval", "add", runs[0], "--to", "words.yaml")
 
-    assert (answer.code, "mine.yaml:1: must be a list of cases" in answer.err) == (65, True)
-    assert (spar.folder / "mine.yaml").read_text() == "just words"
+    assert (answer.code, "words.yaml:1: must be a list of cases" in answer.err) == (65, True)
+    assert (spar.folder / "words.yaml").read_text() == "just words"

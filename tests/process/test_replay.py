@@ -189,7 +189,7 @@ def test_a_second_configuration_decides_beside_the_service_and_writes_nothing(
     (spar.folder / "same.toml").write_text(SAFE + RULE)
     (spar.folder / "reaching.toml").write_text(SAFE + '[plan]\nuse = "writer:Planner"\n')
     (spar.folder / "wrong.toml").write_text(SAFE.replace("writer:", "gone:"))
-    (refused,) = in_one_process([(spar, ["run", "--shadow", "wrong.toml"])])
+    (refused,) = in_one_process([(spar, ["run", "--shadow", "wrong.toml"], b"")])
     assert (refused.code, "wrong.toml:8: tools[0].use" in refused.err) == (78, True), refused
     for name, agree in (("same.toml", "yes"), ("reaching.toml", "no")):
         service = start(of_run=("--shadow", name)).ready()

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from typing import Any
 
@@ -28,7 +28,7 @@ from spar.top.panels import LISTS, Panel
 from spar.top.rows import RowList
 from spar.top.screens import Page, RecordScreen, RunScreen
 from tests.process.chatting import WITHOUT_UNICODE, ScreenTop
-from tests.process.conftest import PATIENCE, Spar
+from tests.process.conftest import PATIENCE, Service, Spar, until
 from tests.process.test_bad_input import give_up_roots_privilege
 
 pytestmark = pytest.mark.process
@@ -94,11 +94,26 @@ port = 0
 """
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    service = Service(furnished(Spar(tmp_path_factory.mktemp("house")))).ready()
+    yield service
+    service.kill()
+
+
 @pytest.fixture
-def house(spar: Spar, start: Callable[..., Any]) -> Any:
+def house(shared: Service) -> Iterator[Service]:
+    """A service of all tests; what waits goes on behind each."""
+    yield shared
+    (go := shared.spar.folder / "go").touch()
+    until(lambda: not shared.agent["open_runs"], "the end of what waited")
+    go.unlink()
+
+
+def furnished(spar: Spar) -> Spar:
     (spar.folder / "mine.py").write_text(PARTS)
     spar.write(CONFIG)
-    return start().ready()
+    return spar
 
 
 class Screen:
@@ -154,8 +169,9 @@ async def submitted(service: Any, message: str, session: str) -> str:
 
 
 async def test_a_run_is_seen_while_it_is_written_and_when_it_has_ended(
-    house: Any, spar: Spar, monkeypatch: pytest.MonkeyPatch
+    house: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    spar = house.spar
     monkeypatch.setattr("spar.top.app.PASSING", 1e6)  # what happens is drawn when it comes, not as time passes
     early = await submitted(house, "tell", "early")
     async with seen(spar) as screen:
@@ -176,12 +192,12 @@ async def test_a_run_is_seen_while_it_is_written_and_when_it_has_ended(
 
 
 async def test_the_pictures_that_are_due_while_it_closes_disturb_nobody(
-    house: Any, spar: Spar, monkeypatch: pytest.MonkeyPatch
+    house: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = await submitted(house, "tell", "talk")
-    async with seen(spar) as screen:
-        await screen.until(lambda: "talk" in screen.rows("runs"), "the run")
-        await screen.press("2", "end", "enter")
+    run = await submitted(house, "tell", "closing")
+    async with seen(house.spar) as screen:
+        await screen.until(lambda: "closing" in screen.rows("runs"), "the run")
+        await screen.press("2", "home", "enter")
         await screen.until(lambda: isinstance(screen.app.screen, RunScreen), "the run's own screen")
         await screen.shows(f"Run {run}")
         looks = []
@@ -202,12 +218,11 @@ async def test_the_pictures_that_are_due_while_it_closes_disturb_nobody(
         await screen.press("enter")
         await screen.until(lambda: isinstance(screen.app.screen, RunScreen), "it is opened again")
     assert len(looks) > 10
-    (spar.folder / "go").touch()
 
 
-async def test_the_loop_comes_first_and_it_outlives_the_service(
-    house: Any, spar: Spar, start: Callable[..., Any]
-) -> None:
+async def test_the_loop_comes_first_and_it_outlives_the_service(spar: Spar, start: Callable[..., Any]) -> None:
+    furnished(spar)
+    house = await anyio.to_thread.run_sync(lambda: start().ready())
     async with seen(spar, page="") as screen:
         await screen.until(lambda: "it rests" in screen.rows("now"), "nothing goes on")
         for key, *words in (("c", "Cost of seven days", "no model was asked", "costs are recorded since"),
@@ -253,7 +268,8 @@ async def test_the_loop_comes_first_and_it_outlives_the_service(
         await screen.shows("service away")
 
 
-async def test_approvals_are_answered_and_exactly_those_calls_run(house: Any, spar: Spar) -> None:
+async def test_approvals_are_answered_and_exactly_those_calls_run(house: Service) -> None:
+    spar = house.spar
     async with seen(spar) as screen:
         await screen.shows("running")
 
@@ -309,16 +325,18 @@ async def test_approvals_are_answered_and_exactly_those_calls_run(house: Any, sp
         await screen.press("a", "y", "d", "e")
         assert "Approve" not in screen.text
         await screen.press("escape")
-    assert [each["status"] for each in house.api("/v1/approvals").json()] == ["pending"]
+    (asked,) = house.api("/v1/approvals").json()
+    assert asked["status"] == "pending"
     assert paid.read_text().count("\n") == 2
+    house.api(f"/v1/approvals/{asked['id']}", "POST", json={"digest": asked["digest"], "decision": "deny"})
 
 
-async def test_hostile_text_is_harmless_and_only_what_is_visible_is_drawn(house: Any, spar: Spar) -> None:
-    async with seen(spar) as screen:
+async def test_hostile_text_is_harmless_and_only_what_is_visible_is_drawn(house: Service) -> None:
+    async with seen(house.spar) as screen:
         await screen.shows("running")
         await submitted(house, "hostile", "[bold]s\u202e\x1b[31m")
         await screen.until(lambda: "[b]done[/b] \\u{1b}[31m" in screen.rows("runs"), "its answer")
-        await screen.press("2", "enter")
+        await screen.press("2", "home", "enter")
         await screen.shows("[red]markup[/red]", "\\u{202e}turned")
         for text in (screen.text, screen.rows("runs"), screen.rows("log"), screen.rows("sessions")):
             assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", text)
@@ -343,8 +361,8 @@ async def test_hostile_text_is_harmless_and_only_what_is_visible_is_drawn(house:
         assert isinstance(sessions, RowList)
 
 
-async def test_it_fits_any_terminal(house: Any, spar: Spar) -> None:
-    async with seen(spar, 80, 24) as screen:
+async def test_it_fits_any_terminal(house: Service) -> None:
+    async with seen(house.spar, 80, 24) as screen:
         await screen.until(lambda: screen.app.picture.service, "the first status")
         await submitted(house, "tell", "talk")
         for width, height in ((80, 24), (12, 6)):
@@ -364,18 +382,13 @@ async def test_it_fits_any_terminal(house: Any, spar: Spar) -> None:
             await screen.press("escape", "z", "z", "tab")
 
 
-def test_without_a_terminal_or_its_library_it_says_so(spar: Spar, from_scratch: None) -> None:
-    refused = spar("top")
+def test_without_a_terminal_or_its_library_it_says_so(spar: Spar, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = spar.here("top")
     assert (refused.code, "needs a terminal" in refused.err) == (exits.USAGE, True), refused
-    refused = spar("top", "--json")
+    refused = spar.here("top", "--json")
     assert (refused.code, "spar status --json" in refused.err) == (exits.USAGE, True), refused
-    (spar.folder / "blocker").mkdir()
-    (spar.folder / "blocker" / "sitecustomize.py").write_text(
-        "import importlib.util as util\nfind = util.find_spec\n"
-        "util.find_spec = lambda name, *more: None if name == 'textual' else find(name, *more)\n"
-    )
-    path = os.pathsep.join([str(spar.folder / "blocker"), spar.environ["PYTHONPATH"]])
-    refused = spar("top", environ={"PYTHONPATH": path})
+    monkeypatch.setattr("spar.top.command.find_spec", lambda name: None)
+    refused = spar.here("top")
     assert (refused.code, "pip install 'spar-agent[top]'" in refused.err) == (exits.UNAVAILABLE, True), refused
 
 
@@ -397,8 +410,10 @@ def test_the_service_of_another_user_ends_it_with_a_sentence(spar: Spar) -> None
     assert told == f"Error: {spar.state / SOCKET_NAME}: permission denied; the service runs as another user\n"
 
 
-def test_it_is_readable_in_a_small_terminal_without_unicode_and_colours(house: Any, spar: Spar) -> None:
-    top = ScreenTop(spar, size=(40, 10), term="xterm-256color", environ={**WITHOUT_UNICODE, "NO_COLOR": "1"})
+def test_it_is_readable_in_a_small_terminal_without_unicode_and_colours_and_leaves_it_as_it_was(
+    house: Service,
+) -> None:
+    top = ScreenTop(house.spar, size=(40, 10), term="xterm-256color", environ={**WITHOUT_UNICODE, "NO_COLOR": "1"})
     try:
         top.shows("house running")
         top.type("?")
@@ -409,13 +424,15 @@ def test_it_is_readable_in_a_small_terminal_without_unicode_and_colours(house: A
         top.sees(lambda text: "noticed" in text and "decided" in text)
         top.type("q")
         assert top.ended() == 0
+        assert b"\x1b[?1049h" in top.raw
+        assert top.raw.rindex(b"\x1b[?1049l") > top.raw.index(b"\x1b[?1049h"), "the screen of before is back"
     finally:
         top.close()
 
 
-def test_over_a_slow_line_nothing_piles_up_and_the_service_is_not_held_up(house: Any, spar: Spar) -> None:
-    (spar.folder / "go").touch()  # answers are given at once
-    top = ScreenTop(spar, size=(100, 30), term="xterm-256color", late=0.3)
+def test_over_a_slow_line_nothing_piles_up_and_the_service_is_not_held_up(house: Service) -> None:
+    (house.spar.folder / "go").touch()  # answers are given at once
+    top = ScreenTop(house.spar, size=(100, 30), term="xterm-256color", late=0.3)
     try:
         top.shows("house running")
         top.type("?")
@@ -442,35 +459,10 @@ def test_over_a_slow_line_nothing_piles_up_and_the_service_is_not_held_up(house:
         top.close()
 
 
-def test_a_terminal_whose_cursor_does_not_move_is_refused(house: Any, spar: Spar) -> None:
+def test_a_terminal_whose_cursor_does_not_move_is_refused(spar: Spar) -> None:
     top = ScreenTop(spar, term="dumb")
     try:
         assert top.ended() == exits.USAGE
         assert "spar top needs a terminal whose cursor moves; elsewhere: spar status" in top.text
     finally:
         top.close()
-
-
-def test_it_runs_in_a_real_terminal_and_leaves_it_as_it_was(spar: Spar) -> None:
-    ours, theirs = pty.openpty()
-    process = spar.popen([sys.executable, "-m", "spar", "top"], cwd=spar.folder, stdin=theirs, stdout=theirs,
-                         stderr=theirs, env={**spar.environ, "TERM": "xterm-256color"})  # fmt: skip
-    os.close(theirs)
-    heard = b""
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while b"away" not in heard and time.monotonic() < deadline:
-            heard += os.read(ours, 65536)
-        os.write(ours, b"q")
-        while time.monotonic() < deadline:
-            try:
-                heard += os.read(ours, 65536)
-            except OSError:  # the last one that had it open is gone
-                break
-        assert process.wait(PATIENCE) == 0, heard[-2000:]
-    finally:
-        process.kill()
-        process.wait(10)
-        os.close(ours)
-    assert b"\x1b[?1049h" in heard
-    assert heard.rindex(b"\x1b[?1049l") > heard.index(b"\x1b[?1049h"), "the screen of before is back"
