@@ -231,7 +231,7 @@ class Talk:
 class House(Talk):
     """A service for all tests, each with stories, a session and files of its own."""
 
-    def __init__(self, spar: Spar, server: LlmServer, stories: dict[str, Story]) -> None:
+    def __init__(self, spar: Spar, server: Any, stories: dict[str, Story]) -> None:
         super().__init__(spar, Service(spar).ready())
         self.server, self.stories, self.session, self.number = server, stories, "", 0
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.process.chatting import Chat
-from tests.process.conftest import Answer, Service, Spar
+from tests.process.conftest import Spar, until
+from tests.process.conversation import House
 
 pytestmark = pytest.mark.process
 
@@ -45,32 +45,30 @@ answer = "kept"
 """
 
 
-@pytest.fixture
-def debugged(spar: Spar, start: Callable[..., Service]) -> Service:
-    """A service that writes each message into a file, with a session x."""
+@pytest.fixture(scope="module")
+def talking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    spar = Spar(tmp_path_factory.mktemp("debugged"))
     (spar.folder / "writer.py").write_text(WRITER)
     spar.write(CONFIG)
-    service = start().ready()
-    assert spar("send", "--session", "x", "first").out == "kept\n"
-    return service
+    house = House(spar, None, {})
+    yield house
+    house.service.kill()
 
 
-class Sending:
-    """Message that another process sends meanwhile."""
+@pytest.fixture
+def debugged(talking: House) -> House:
+    """A service of all tests that writes each message into a file, with a session x and no breakpoint."""
+    for row in talking.spar("break", "list", "--json").json:
+        talking.spar("break", "remove", row["name"])
+    until(lambda: not talking.service.agent["open_runs"], "the end of what stood")
+    (talking.spar.folder / "written.txt").unlink(missing_ok=True)
+    assert talking.ask("x", "first") == "kept"
+    return talking
 
-    def __init__(self, spar: Spar, text: str, session: str = "x") -> None:
-        self.answer: Answer | None = None
 
-        def send() -> None:
-            self.answer = spar("send", "--session", session, text)
-
-        self._thread = threading.Thread(target=send, daemon=True)
-        self._thread.start()
-
-    def join(self) -> Answer:
-        self._thread.join(300)
-        assert self.answer is not None
-        return self.answer
+@pytest.fixture
+def spar(debugged: House) -> Spar:
+    return debugged.spar
 
 
 def written(spar: Spar) -> list[str]:
@@ -89,11 +87,11 @@ def stop_of(spar: Spar, session: str = "x") -> dict[str, Any]:
     return found
 
 
-def test_a_session_stands_is_looked_at_changed_and_goes_on_from_other_processes(debugged: Service, spar: Spar) -> None:
+def test_a_session_stands_is_looked_at_changed_and_goes_on_from_other_processes(debugged: House, spar: Spar) -> None:
     added = spar("break", "add", "plan", "--session", "x", "--when", 'tool == "write"')
     assert added.code == 0, added
     assert added.out == "set: plan-1; it ends after 10 min unless somebody is attached: spar attach x\n"
-    sending = Sending(spar, "second")
+    sent = debugged.submit("x", "second")
     stop = stop_of(spar)
     assert (stop["where"], stop["breakpoint"], stop["plan"]["calls"][0]["params"]) == (
         "after plan", "plan-1", {"text": "second"},
@@ -115,7 +113,7 @@ def test_a_session_stands_is_looked_at_changed_and_goes_on_from_other_processes(
     assert "changed by " in said
     assert "session x stands before the call of write: a step" in said
     assert said.endswith("session x goes on before the call of write\n")
-    assert sending.join().out == "kept\n"
+    assert debugged.ended(sent)["output"] == "kept"
     assert written(spar) == ["first", "besides", "fourth"]
     assert spar("break", "remove", "plan-1").out == "removed: plan-1\n"
     assert spar("break", "list").out == "no breakpoint is set\n"
@@ -138,37 +136,33 @@ def test_a_session_stands_is_looked_at_changed_and_goes_on_from_other_processes(
     assert "– write(text=second); kept\n      + write(text=third); kept" in why
     again = spar("cycles", "replay", cycle["cycle_id"], "--json").json
     assert "by hand" in json.dumps(again)
-    names = [line["msg"] for line in debugged.log]
+    names = [line["msg"] for line in debugged.service.log]
     assert {"breakpoint reached", "changed by hand", "breakpoint left"} <= set(names)
 
 
-def test_a_service_killed_at_each_breakpoint_recovers_as_from_any_crash(
-    debugged: Service, spar: Spar, start: Callable[..., Service]
-) -> None:
-    service, lines = debugged, ["first"]
-    for point, doubts in (("sense", 0), ("plan", 0), ("call", 0), ("result", 1)):
+def test_a_service_killed_at_each_breakpoint_recovers_as_from_any_crash(debugged: House, spar: Spar) -> None:
+    lines = ["first"]
+    for point, doubts in (("sense", 0), ("call", 0), ("result", 1)):
         spar("break", "add", point, "--session", "x")
-        assert spar("send", "--session", "x", "--no-wait", f"at {point}").code == 0
+        debugged.submit("x", f"at {point}")
         stop_of(spar)
-        service.kill()
+        debugged.service.kill()
         assert written(spar) == [*lines, f"at {point}"][: len(lines) + doubts]
         lines.append(f"at {point}")
-        service = start().ready()
+        debugged.live_again()
         spar.until(lambda: written(spar) == lines, "the call")
         spar.until(lambda doubts=doubts: len(spar("calls", "list", "--json").json) == doubts, "the calls in doubt")
-        spar.until(lambda service=service: not service.agent["open_runs"], "the end of the run")
+        spar.until(lambda: not debugged.service.agent["open_runs"], "the end of the run")
         assert spar("break", "list", "--json").json == []
 
 
-def test_what_was_changed_by_hand_holds_and_is_known_after_a_crash(
-    debugged: Service, spar: Spar, start: Callable[..., Service]
-) -> None:
+def test_what_was_changed_by_hand_holds_and_is_known_after_a_crash(debugged: House, spar: Spar) -> None:
     spar("break", "add", "plan", "--session", "x")
-    assert spar("send", "--session", "x", "--no-wait", "second").code == 0
+    debugged.submit("x", "second")
     assert spar("attach", "x", stdin=b"set 1 text=third\nstep\nlook\n").code == 0
-    debugged.kill()
+    debugged.service.kill()
     assert written(spar) == ["first"]
-    start().ready()
+    debugged.live_again()
     spar.until(lambda: written(spar) == ["first", "third"], "the call")
 
     def why() -> str:
@@ -177,6 +171,12 @@ def test_what_was_changed_by_hand_holds_and_is_known_after_a_crash(
     spar.until(lambda: "third" in why(), "the record of the cycle")
     assert "changed by hand" in why()
     assert "– write(text=second); kept\n      + write(text=third); kept" in why()
+    attached = Attached(spar, "x")
+    try:
+        attached.sees(lambda text: "no breakpoint was set since the start" in text)
+        assert attached.ended() != 0
+    finally:
+        attached.close()
 
 
 class Attached(Chat):
@@ -185,38 +185,32 @@ class Attached(Chat):
     command = "attach"
 
 
-def test_a_person_at_a_terminal_looks_changes_and_goes_on(debugged: Service, spar: Spar) -> None:
-    attached = Attached(spar, "x")
-    try:
-        attached.sees(lambda text: "no breakpoint was set since the start" in text)
-        assert attached.ended() != 0
-    finally:
-        attached.close()
+def test_a_person_at_a_terminal_looks_changes_and_goes_on(debugged: House, spar: Spar) -> None:
     spar("break", "add", "call", "--session", "x", "--lease", "4")
     attached = Attached(spar, "x")
     try:
         attached.shows("waiting until session 'x' stands; Ctrl-C leaves")
-        sending = Sending(spar, "second")
+        sent = debugged.submit("x", "second")
         attached.shows("x> ")
         attached.say("set text=third")
         attached.shows("x> ", 2)
         attached.say("nonsense")
         attached.shows("no command 'nonsense'; help lists them")
         # Its lease is renewed while it waits for a line.
-        lefts = [debugged.api("/v1/stops").json()[0]["left"]]
+        lefts = [debugged.service.api("/v1/stops").json()[0]["left"]]
 
         def is_renewed() -> bool:
-            lefts.append(debugged.api("/v1/stops").json()[0]["left"])
+            lefts.append(debugged.service.api("/v1/stops").json()[0]["left"])
             return bool(lefts[-1] > lefts[-2])
 
         spar.until(is_renewed, "the lease")
         attached.say("continue")
         attached.shows("session x goes on before the call of write")
-        assert sending.join().out == "kept\n"
-        sending = Sending(spar, "fourth")
+        assert debugged.ended(sent)["output"] == "kept"
+        sent = debugged.submit("x", "fourth")
         attached.shows("stands before the call of write", 2)
         assert attached.left() == 0
-        assert sending.join().out == "kept\n"
+        assert debugged.ended(sent)["output"] == "kept"
         assert written(spar) == ["first", "third", "fourth"]
     finally:
         attached.close()
@@ -234,7 +228,7 @@ WRONG: dict[tuple[str, ...], str] = {
 }
 
 
-def test_what_is_wrong_is_said_in_one_sentence(debugged: Service, spar: Spar) -> None:
+def test_what_is_wrong_is_said_in_one_sentence(debugged: House, spar: Spar) -> None:
     spar("break", "add", "plan", "--session", "x")
     for arguments, sentence in WRONG.items():
         answer = spar(*arguments)

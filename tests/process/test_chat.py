@@ -41,15 +41,14 @@ def errands(text: str) -> Reply:
     return says("", note("one", "go-one", _id="a"), note("two", _after=["a"]))
 
 
-@pytest.mark.parametrize("term", ["xterm", "dumb"])
-def test_a_conversation_on_a_terminal(talk: House, term: str) -> None:
+def test_a_conversation_on_a_terminal_that_draws_nothing(talk: House) -> None:
     gate = threading.Event()
     stories: dict[str, Story] = {
         "hello": hello, "errands": errands, "correction": errands, "pay": payment,
         "story": lambda text: story(text, gate),
     }  # fmt: skip
     talk.told(**stories)
-    with chatting(talk, term=term) as chat:
+    with chatting(talk, term="dumb") as chat:
         chat.shows("/help says what can be said besides")
 
         # An escape of the model never reaches the terminal.
@@ -99,9 +98,9 @@ def test_a_conversation_on_a_terminal(talk: House, term: str) -> None:
 
 
 def test_nothing_is_lost_or_doubled_when_the_service_is_killed(talk: House) -> None:
-    """In the middle of an answer, while a call waits, and between two messages."""
+    """In the middle of an answer, and while a call waits; between two messages: test_chat_screen."""
     gate = threading.Event()
-    talk.told(story=lambda text: story(text, gate), hello=lambda text: says("hi"), pay=payment)
+    talk.told(story=lambda text: story(text, gate), pay=payment)
     with chatting(talk) as chat:
         chat.shows("/help")
         chat.say("[story] tell me a story")
@@ -119,23 +118,11 @@ def test_nothing_is_lost_or_doubled_when_the_service_is_killed(talk: House) -> N
         assert not talk.lines("paid.txt")
         chat.say("y")
         chat.shows("the baker is paid")
-        until(lambda: not talk.service.agent["open_runs"], "the end of the run", PATIENCE)
-
-        talk.service.kill()
-        chat.say("[hello] are you still there?")
-        chat.sees(lambda text: "the service does not answer" in text.partition("is paid")[2])
-        talk.live_again()
-        chat.sees(lambda text: "hi\n" in text)
         chat.say("/quit")
         assert chat.ended() == 0
     assert chat.text.count(STORY) == 1
-    assert talk.said == ["[story] tell me a story", "[pay] pay the baker 30", "[hello] are you still there?"]
+    assert talk.said == ["[story] tell me a story", "[pay] pay the baker 30"]
     assert talk.lines("paid.txt") == ["30 to baker"]
-
-    with chatting(talk, "--history", "1") as chat:
-        chat.shows("/help")
-        assert "> [hello] are you still there?\nhi" in chat.text
-        assert STORY not in chat.text
 
 
 def test_in_a_pipe_nothing_is_said_of_a_death_but_that_it_was_waited_for(talk: House) -> None:
@@ -209,49 +196,24 @@ def test_lines_of_a_pipe_are_messages_one_after_another(talk: House) -> None:
     failed = talk.spar("chat", talk.session, stdin=b"[fails] well?\n")
     assert failed.code == 1
     assert "the run failed" in failed.err
-    assert talk.spar("chat", talk.session, "--mode", "shout").code == 64
+    assert talk.spar.here("chat", talk.session, "--mode", "shout").code == 64
 
 
 def test_commands_of_a_pipe_say_what_they_did_not_read(talk: House) -> None:
     talk.told(hello=hello)
-    begun = talk.spar("chat", "fresh", stdin=b"/new what is the load?\n")
-    assert begun.err.splitlines() == ["the words behind /new were not read", "the conversation begins anew"]
-    lines = "/model second\n[hello] are you there?\n/model default\n/think default\n/reset\n/think much\n"
-    told = talk.spar("chat", talk.session, stdin=lines.encode())
+    lines = ("/new what is the load?", "/model second", "[hello] are you there?", "/model default", "/think default",
+             "/reset", "/think much")  # fmt: skip
+    told = talk.spar("chat", talk.session, stdin="\n".join(lines).encode())
     assert "hello" in told.out
     assert talk.server.requests[-1].body["model"] == "second"
     assert told.err.splitlines() == [
-        "model: second", "model: as configured", "thinking: as configured", "the conversation begins anew",
+        "the words behind /new were not read", "the conversation begins anew", "model: second", "model: as configured",
+        "thinking: as configured", "the conversation begins anew",
         "/think much: must be off, low, medium, high, or default",
     ]  # fmt: skip
     assert f"{talk.session}#2 begins: reset by " in talk.spar("sessions", "transcript", talk.session).out
 
 
 def test_a_service_that_does_not_run_is_told_at_once(spar: Spar) -> None:
-    told = spar("chat", stdin=b"hi\n")
+    told = spar.here("chat")
     assert (told.code, told.err) == (69, f"Error: no service runs on {spar.state}; start it with: spar run\n")
-
-
-def test_the_first_piece_is_shown_before_the_second_is_written(talk: House) -> None:
-    """Each piece by itself: the model writes the next one only after the terminal has shown the last."""
-    shown: list[Chat] = []
-    words = [f"word{number} " for number in range(12)]
-
-    def step_by_step(text: str) -> Reply:
-        def steps() -> Iterator[object]:
-            for number, step in enumerate(says(words)._steps):
-                waits = time.monotonic() + PATIENCE
-                while 2 <= number <= 12 and words[number - 2].strip() not in shown[0].text:
-                    assert time.monotonic() < waits, shown[0].text
-                    yield 0.01
-                yield step
-
-        return Reply(steps=steps())
-
-    talk.told(words=step_by_step)
-    with chatting(talk) as chat:
-        shown.append(chat)
-        chat.say("[words] go")
-        chat.shows(words[-1].strip())
-        chat.say("/quit")
-        assert chat.ended() == 0

@@ -186,7 +186,7 @@ def test_esc_interrupts_and_ctrl_c_twice_leaves(talk: House) -> None:
         assert chat.ended() == 130
 
 
-def test_a_pasted_text_is_one_message(talk: House) -> None:
+def test_a_pasted_text_is_one_message_and_is_forgotten_before_many_fill_the_memory(talk: House) -> None:
     lines = "\n".join(f"line {number} \x1b[2J" for number in range(500))
     talk.told(look=lambda text: says("seen"))
     with chatting(talk) as chat:
@@ -209,22 +209,17 @@ def test_a_pasted_text_is_one_message(talk: House) -> None:
         chat.press("c")
         assert talk.said == ["two lines\nof a text [look]", f"{lines} [look]"]
 
-
-def test_pasted_texts_are_forgotten_before_they_fill_the_memory(talk: House) -> None:
-    talk.told(look=lambda text: says("seen"))
-    with chatting(talk) as chat:
-        for number in range(1, 13):
+        for number in range(3, 15):
             chat.paste(f"[look] {number} ".ljust(90_000, "x"))
             chat.shows(f"> [paste {number}: 1 lines, 90000 characters]")
             chat.press("c")
             chat.shows("Ctrl-C again leaves")
-        chat.say("[paste 1: 1 lines, 90000 characters]")
-        chat.shows("the text of [paste 1: 1 lines, 90000 characters] is not known any more: paste it again")
+        chat.say("[paste 3: 1 lines, 90000 characters]")
+        chat.shows("the text of [paste 3: 1 lines, 90000 characters] is not known any more: paste it again")
         chat.press("c")
-        chat.say("[paste 12: 1 lines, 90000 characters][paste 13: nothing]")
-        chat.shows("\nseen\n")
-        (said,) = talk.said
-        assert said == "[look] 12 ".ljust(90_000, "x") + "[paste 13: nothing]"
+        chat.say("[paste 14: 1 lines, 90000 characters][paste 15: nothing]")
+        chat.shows("\nseen\n", 3)
+        assert talk.said[2:] == ["[look] 14 ".ljust(90_000, "x") + "[paste 15: nothing]"]
 
 
 def test_it_fits_a_small_terminal_that_is_resized_while_it_draws(talk: House) -> None:

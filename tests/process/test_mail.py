@@ -77,6 +77,8 @@ def test_a_mail_is_answered_in_its_thread(spar: Spar, start: Callable[..., Servi
     assert " ".join(answer.get_content().split()) == "I heard you: Subject: a question how are you?"
     assert (answer["in-reply-to"], answer["subject"]) == ("<1@example.org>", "Re: a question")
     until(lambda: host.flags("spar@spar.test")["seen"] == 1, "the mail seen")
+    assert service.status["addresses"] == {}, "without probes there is no port"
+    assert service.said("service started").get("http") is None
     assert PASSWORD not in service.err
     assert PASSWORD not in spar("config", "show").out
     assert service.stop() == 0

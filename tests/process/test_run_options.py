@@ -54,9 +54,24 @@ def begin(spar: Spar, start: Callable[..., Service]) -> Callable[[str], Talk]:
     return begun
 
 
-def test_send_chooses_the_model_its_thinking_and_instructions(spar: Spar, begin: Callable[[str], Talk]) -> None:
+REFUSED = {
+    ("--model", "gpt-9"): "option model is 'gpt-9', allowed are: small, large",
+    ("--thinking", "high"): "option thinking is 'high': small does not think",
+    ("--thinking", "very"): "'very' is not one of 'off', 'low', 'medium', 'high'",
+    ("--run-timeout", "0"): "0.0 is not in the range",
+    ("--instructions", " "): "option instructions is ' ', expected text",
+    ("--instructions", "@none.txt"): "cannot be read",
+}
+
+
+def test_send_chooses_the_model_its_thinking_and_instructions_of_what_is_allowed(
+    spar: Spar, begin: Callable[[str], Talk]
+) -> None:
     with served(lambda asked: says(f"from {asked.body['model']}")) as server:
         talk = begin(server.url)
+        for options, words in REFUSED.items():
+            answer = spar("send", *options, "hello")
+            assert (answer.code, words in answer.err) == (64, True), answer
         (spar.folder / "verse.txt").write_text("Answer in verse.")
         plain = spar("send", "hello")
         chosen = spar("send", "--model", "large", "--thinking", "high", "--instructions", "@verse.txt", "hello")
@@ -72,24 +87,6 @@ def test_send_chooses_the_model_its_thinking_and_instructions(spar: Spar, begin:
     assert "timeout = 60.0, verbose = true\n" in shown.out
     asked = [each for each in tape.json["notes"] if each["kind"] == "model.asked"]
     assert [(each["model"], each["thinking"], each["max_tokens"]) for each in asked] == [("large", "high", 20_480)]
-
-
-def test_options_that_are_not_allowed_are_refused(spar: Spar, begin: Callable[[str], Talk]) -> None:
-    with served(says("never")) as server:
-        begin(server.url)
-        at_command_line = {
-            ("--model", "gpt-9"): "option model is 'gpt-9', allowed are: small, large",
-            ("--thinking", "high"): "option thinking is 'high': small does not think",
-            ("--thinking", "very"): "'very' is not one of 'off', 'low', 'medium', 'high'",
-            ("--run-timeout", "0"): "0.0 is not in the range",
-            ("--instructions", " "): "option instructions is ' ', expected text",
-            ("--instructions", "@none.txt"): "cannot be read",
-        }
-        for options, words in at_command_line.items():
-            answer = spar("send", *options, "hello")
-            assert (answer.code, words in answer.err) == (64, True), answer
-
-    assert server.requests == []
 
 
 def test_a_run_ends_whose_model_is_not_allowed_any_more(
