@@ -32,7 +32,7 @@ _LINE = 60
 def names(context: click.Context, incomplete: str, operation: Operation[Any, Any], field: str) -> list[CompletionItem]:
     """Return the values that a field of an operation's path, or its session, can have: those of the listing, in its
     order, described by their rows."""
-    from spar.operations.table import commands_of
+    from spar.operations.operation import commands_of
 
     noun, path = operation.name.split()[0], operation.path.partition("/{")[0]
     if field == "session":

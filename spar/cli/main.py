@@ -231,7 +231,7 @@ class Noun(ImportedCommands):
     @cached_property
     def operations(self) -> Mapping[str, Any]:
         """Return the operations that have commands, by the verb of each."""
-        from spar.operations.table import commands_of
+        from spar.operations.operation import commands_of
 
         return commands_of(self._noun)
 

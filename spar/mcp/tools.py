@@ -15,8 +15,7 @@ from spar.client.client import RefusedError, ServiceError
 from spar.data.text import one_line
 from spar.decoding import convert, encode, schema_components
 from spar.errors import TransientError
-from spar.operations.operation import Operation
-from spar.operations.table import operations
+from spar.operations.operation import Operation, operations
 from spar.server.api.openapi import summary_of
 from spar.service.token_rows import Scope
 

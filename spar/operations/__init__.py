@@ -2,9 +2,9 @@
 
 Routes, client, audit log, commands, completion and the pages of reference are made from the table.
 
-operation   one operation: request, scope, input and answer, entry in the audit log, command; streams of events
+operation   one operation: request, scope, input and answer, entry in the audit log, command; streams of events; the
+            table of all, and the operations of a noun
 fields      the fields of an input: their texts as values, the accepted values as text
-table       all operations, and the operations of a noun
 
 agent       status, pauses, reload, stop, single steps, live events
 setup       attachments, settings in force, the services of this machine
@@ -17,5 +17,5 @@ perceived   incidents, sensors
 review      approvals and grants, calls in doubt, dead letters
 channels    channels, undelivered messages, notifiers
 access      senders of messages, access tokens of programs
-debugging   breakpoints, and the sessions that stand at them
+breakpoints breakpoints, and the sessions that stand at them
 """

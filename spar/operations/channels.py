@@ -83,11 +83,10 @@ async def _asked(agent: AgentParts, work: str, **given: str) -> Any:
 
 async def _waiting(store: AgentStore, owner: str) -> list[dict[str, Any]]:
     """Return the rows of messages that wait in the store or were put aside there."""
-    from spar.ports.rows import rows_of
+    from spar.ports.rows import rows_in
 
-    rows = rows_of(store.memory)
-    stored = await rows.rows(f"{owner}:{store.agent_name}") if rows is not None else {}
-    return [row for key, row in stored.items() if key.startswith("out/") and "channel" in row]
+    rows = await rows_in(store.memory, f"{owner}:{store.agent_name}")
+    return [row for key, row in rows.items() if key.startswith("out/") and "channel" in row]
 
 
 @operation("channels list", "GET /v1/channels", "read", is_stored=True, command=CommandForm(

@@ -1,15 +1,15 @@
-"""Operations on what happened and what comes next: past cycles, the next things, changes, and the audit log."""
+"""Operations on what happened and what comes next: past cycles and their configurations, the next things, changes, and
+the audit log."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
-from msgspec import Meta, Struct, ValidationError
+from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from spar.decoding import convert
@@ -23,6 +23,7 @@ from spar.operations.operation import (
     TimedChoice,
     chosen,
     operation,
+    readable,
     records_in,
 )
 from spar.ports.any_part import has
@@ -173,6 +174,36 @@ async def show_cycle(store: AgentStore, given: CycleId) -> ShownCycle:
     return ShownCycle(**asdict(record), doubts=tuple(doubt for doubt in doubts if doubt.cycle_id == record.cycle_id))
 
 
+# -- the configurations that past cycles were decided by
+
+
+class ConfigurationId(Struct, frozen=True, forbid_unknown_fields=True):
+    """The digest of a configuration, as recorded cycles name it."""
+
+    id: Annotated[str, Meta(description="The digest.")]
+
+
+class PastConfiguration(Struct, frozen=True):
+    """Configuration that was in force: since when, by which version, and its settings; secrets are masked."""
+
+    id: str
+    at: datetime
+    version: str
+    settings: dict[str, Any]
+
+
+@operation("configurations show", "GET /v1/configurations/{id}", "read", where="store", served="stopping")
+async def show_configuration(store: AgentStore, given: ConfigurationId) -> PastConfiguration:
+    """Show a configuration by the digest that a cycle names."""
+    from spar.config.in_force import ROWS
+    from spar.ports.rows import rows_in
+
+    stored = await rows_in(store.memory, f"{ROWS}:{store.agent_name}")
+    if given.id not in stored:
+        raise LookupError(f"no configuration {given.id!r:.60} is kept any more")
+    return convert({"id": given.id, **stored[given.id]}, PastConfiguration, strict=False)
+
+
 # -- what comes next
 
 
@@ -260,12 +291,8 @@ class ChangesAnswer(Struct, frozen=True):
 
 def _learnt(rows: Mapping[str, Any], since: datetime) -> list[ChangeRow]:
     """Return the tools that were tried since a time: how often each went well, by kind of task, the last one first."""
-    abilities = []
-    for row in rows.values():
-        with suppress(ValidationError):
-            abilities.append(convert(row, Ability))
     tools: dict[str, ChangeRow] = {}
-    for known in sorted(abilities, key=lambda ability: -ability.at):
+    for known in sorted(readable(rows.values(), Ability), key=lambda ability: -ability.at):
         if known.at >= since.timestamp():
             at = datetime.fromtimestamp(known.at, UTC)
             row = tools.setdefault(known.tool, ChangeRow(at, "ability", known.tool, after={}))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
+from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, Protocol, TypeVar, get_type_hints, overload
 from urllib.parse import quote, urlencode
@@ -162,14 +163,21 @@ class StoreAlone(Struct):
 
 async def records_in(store: AgentStore, kind: str, of: type[Row]) -> list[Row]:
     """Return the records of a kind in a store; those of another version are left out, as a service does."""
-    from spar.decoding import convert
     from spar.ports.any_part import offers
     from spar.protocols import Records
 
+    records = await store.memory.records(kind) if offers(store.memory, Records) else ()
+    return readable((record.value for record in records), of)
+
+
+def readable(values: Iterable[Any], of: type[Row]) -> list[Row]:
+    """Return the values that are rows of this version."""
+    from spar.decoding import convert
+
     rows = []
-    for record in await store.memory.records(kind) if offers(store.memory, Records) else ():
+    for value in values:
         with suppress(msgspec.ValidationError):
-            rows.append(convert(record.value, of))
+            rows.append(convert(value, of))
     return rows
 
 
@@ -410,3 +418,36 @@ def after_of(caller: Caller, parameter: str | None) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         raise ValueError(f"after = {text[:40]!r}: must be the seq of an event, or 0 for all")
     return int(text)
+
+
+# -- the table of all operations
+
+#: The module of each noun. A command imports only that of its own noun.
+MODULES: Final = {
+    "status": "agent", "pause": "agent", "resume": "agent", "reload": "agent", "stop": "agent", "step": "agent",
+    "shadow": "agent", "events": "agent", "parts": "setup.parts", "config": "setup.settings",
+    "services": "setup.services", "nodes": "setup.nodes", "runs": "runs", "cost": "runs", "sessions": "sessions",
+    "memory": "memory", "why": "knowledge.reasons", "why-not": "knowledge.rules",
+    "next": "history", "cycles": "history", "changes": "history", "audit": "history",
+    "rules": "knowledge.rules", "abilities": "knowledge.abilities", "incidents": "perceived", "sensors": "perceived",
+    "examples": "knowledge.examples",
+    "approvals": "review", "calls": "review", "dead": "review", "channels": "channels", "notifiers": "channels",
+    "senders": "access", "tokens": "access", "break": "breakpoints",
+    "stops": "breakpoints", "configurations": "history",
+}  # fmt: skip
+
+
+def operations() -> list[Operation[Any, Any]]:
+    """Return all operations, in the order of the routes."""
+    return [operation for module in dict.fromkeys(MODULES.values()) for operation in _in_module(module)]
+
+
+def commands_of(noun: str) -> dict[str, Operation[Any, Any]]:
+    """Return the operations of a noun that have commands, by the verb of each; one of a single word by its name."""
+    operations = (operation for operation in _in_module(MODULES[noun]) if operation.name.split()[0] == noun)
+    return {verb: operation for operation in operations for verb in operation.commands}
+
+
+def _in_module(module: str) -> list[Operation[Any, Any]]:
+    names = vars(import_module(f"spar.operations.{module}"))
+    return [value for value in names.values() if isinstance(value, Operation)]

@@ -115,12 +115,11 @@ def _one(incidents: list[Incident], id: str) -> Incident:
 
 async def _incidents(store: AgentStore) -> list[Incident]:
     """Return the incidents, the oldest first: of an agent that does not run all that cycles have begun to handle."""
-    from spar.ports.rows import rows_of
+    from spar.ports.rows import rows_in
 
     if store.agent is not None:
         return list(_incidents_of(store.agent).list())
-    rows = rows_of(store.memory)
-    return incidents_in(await rows.rows(owner_of(store.agent_name)) if rows is not None else {})[0]
+    return incidents_in(await rows_in(store.memory, owner_of(store.agent_name)))[0]
 
 
 @operation("incidents list", "GET /v1/incidents", "read", where="service", is_stored=True, command=CommandForm(

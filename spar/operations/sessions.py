@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from spar.data.text import one_line
+from spar.errors import ConflictError
 from spar.operations.fields import hook_line, word_of
 from spar.operations.operation import (
     AgentStore,
@@ -36,6 +37,7 @@ from spar.session.control.session_views import (
 )
 
 if TYPE_CHECKING:
+    from spar.agent.parts import AgentParts
     from spar.ports.store import SessionStore, TranscriptStore
     from spar.service.app import Service
 
@@ -224,9 +226,38 @@ async def prompt(service: Service, given: PromptChoice) -> Prompt:
 
     Tokens are estimated. Hooks are called as for a request, with the reason "preview".
     """
-    from spar.operations.debugging.preview import prompt_of
-
     return cast("Prompt", await prompt_of(service.agent, given.key, given.message, with_text=given.full))
+
+
+async def prompt_of(agent: AgentParts, session: str, message: str = "", *, with_text: bool = False) -> dict[str, Any]:
+    """Return the parts of a session's next request to a model, with the size and origin of each.
+
+    The request is that of the current run. Without one it is that of a new run about `message` with the session's
+    options.
+
+    Args: with_text: include the text of each part.
+    Raises: ConflictError if the planner asks no model; and the errors of hooks that refuse the request.
+    """
+    from spar.ports.any_part import has
+    from spar.ports.planners import OptionalPlanner
+    from spar.protocols import Context, RunContext
+    from spar.records.abilities import AgedAbilities
+    from spar.records.run_options import NO_OPTIONS
+    from spar.types import Perception
+
+    planner: OptionalPlanner = agent.setup.modules["plan"].part
+    if not has(planner, OptionalPlanner.prompt):
+        raise ConflictError(f'{agent.setup.modules["plan"].name} asks no model: it has no prompt (plan.use = "llm")')
+    known = agent.sessions.by_key.get(session)
+    run = known.run if known is not None else None
+    record = await agent.conversations.records.find(session)
+    options = NO_OPTIONS if record is None else record.defaults
+    first_message = Perception(message, source="messages", kind="message", session=session, trust="trusted")
+    first = first_message if first_message.text else None  # without text the run has no message
+    about = run.context() if run is not None else RunContext("preview", message, message=first, options=options)
+    abilities = AgedAbilities(agent.abilities, agent.core.clock)
+    context = Context(agent.core.name, "", session, about, agent.memory, abilities, clock=agent.core.clock)
+    return await planner.prompt([first_message] if message and run is None else [], context, with_text=with_text)
 
 
 def _transcripts(store: AgentStore) -> TranscriptStore:

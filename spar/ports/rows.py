@@ -244,6 +244,11 @@ class OwnRows:
             self._later(self._rows.change(changes))
 
 
+async def rows_in(store: Any, owner: str) -> Mapping[str, Any]:
+    """Return the small rows of an owner in a store, by key; none without a store. Raises: what the store raises."""
+    return {} if (rows := rows_of(store)) is None else await rows.rows(owner)
+
+
 def rows_of(store: Any) -> Rows | None:
     """Return the rows of a store; None without a store."""
     return store if store is None or isinstance(store, Rows) else OneValueRows(store)

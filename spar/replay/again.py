@@ -18,7 +18,7 @@ from spar.config.tables.settings import Loaded
 from spar.decoding import encode
 from spar.ports.costs import Cost
 from spar.ports.planners import RecordedAnswer
-from spar.ports.rows import rows_of
+from spar.ports.rows import rows_in
 from spar.replay.deciding import Decider
 from spar.replay.difference import Change, changes_of, request_changes, results_of
 from spar.replay.tape import DAMAGE, Inputs, Tape, by_hand, planned
@@ -109,8 +109,7 @@ async def _other_configuration(tape: Tape, cycle: CycleRecord, loaded: Loaded) -
     now = readable(loaded)
     if cycle.configuration in ("", digest_of(now)):
         return []
-    rows = rows_of(tape.memory)
-    row = None if rows is None else (await rows.rows(f"{ROWS}:{tape.agent}")).get(cycle.configuration)
+    row = (await rows_in(tape.memory, f"{ROWS}:{tape.agent}")).get(cycle.configuration)
     if row is None:
         return ["it was decided by another configuration, which is not kept any more"]
     keys = differing(row["settings"], now)

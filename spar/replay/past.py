@@ -10,7 +10,7 @@ from spar.clock import SystemClock, Timer
 from spar.decoding import convert
 from spar.errors import SparError
 from spar.ports.any_part import has, offers
-from spar.ports.rows import rows_of
+from spar.ports.rows import rows_in
 from spar.ports.store import DurableStore, InspectsExperiences
 from spar.records.abilities import AgedAbilities, KnownAbilities
 from spar.records.transcript import Entry, still_read
@@ -106,8 +106,7 @@ class PastStore:
     async def abilities(self) -> Mapping[str, Ability]:
         """Return the abilities whose last trial was before the time; what the others were then is not known."""
         if self._abilities is None:
-            rows = rows_of(self._memory)
-            stored = {} if rows is None else await rows.rows(f"ability:{self._agent}")
+            stored = await rows_in(self._memory, f"ability:{self._agent}")
             self._abilities = [convert(row, Ability) for row in stored.values()]
         if not self._abilities:
             return {}

@@ -270,17 +270,20 @@ class RunStream:
 class RunLogs:
     """Logs of one agent's runs, read through `events.run`.
 
-    Args: wait: returns the status of a run after at most so many seconds. Raises: LookupError for an unknown run.
+    Args:
+        wait: Returns the status of a run after at most so many seconds. Raises: LookupError for an unknown run.
+        process: Returns how many processes have opened the memory: the upper bits of new numbers.
     """
 
-    __slots__ = ("_asking", "_base", "_clock", "_core", "_ended", "_ended_size", "_open", "_subscriptions", "_wait",
+    __slots__ = ("_asking", "_clock", "_core", "_ended", "_ended_size", "_open", "_process", "_subscriptions", "_wait",
                  "turn")  # fmt: skip
 
-    def __init__(self, core: Core, wait: Callable[[str, float], Awaitable[RunStatus]]) -> None:
-        self._core, self._clock, self._wait = core, core.clock, wait
+    def __init__(self, core: Core, wait: Callable[[str, float], Awaitable[RunStatus]],
+                 process: Callable[[], int]) -> None:  # fmt: skip
+        self._core, self._clock, self._wait, self._process = core, core.clock, wait, process
         self._open: dict[str, RunLog] = {}
         self._ended: dict[str, RunLog] = {}
-        self._ended_size = self._base = 0  # the number before the first event of this process
+        self._ended_size = 0
         self._subscriptions: tuple[Subscription, ...] = ()
         self.turn = 0  # how often all reading was ended
         self._asking = set[asyncio.Task[Any]]()  # tasks that wait for events of other processes
@@ -289,10 +292,6 @@ class RunLogs:
         """Return a stream of a run's events with numbers above `after`. Raises: ValueError if `after` is no number of
         an event."""
         return RunStream(self, run_id, after)
-
-    def count_process(self, number: int) -> None:
-        """Set the upper bits of new numbers. Args: number: how many processes have opened the memory."""
-        self._base = max(self._base, number << 32)
 
     def begin(self, run_id: str, session: str, *, is_new: bool = True) -> RunLog:
         """Open and return the log of a run that was accepted, here or by an earlier process."""
@@ -367,7 +366,7 @@ class RunLogs:
     def _base_of(self, session: str) -> int:
         """Return the number before the first event of a run in this process."""
         shared = self._core.shared
-        return self._base if shared is None else shared.number_of(session) << 32
+        return (self._process() if shared is None else shared.number_of(session)) << 32
 
     def _known(self, run_id: str) -> RunLog | None:
         return self._open.get(run_id) or self._ended.get(run_id)

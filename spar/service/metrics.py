@@ -71,12 +71,12 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of the service, and those of its agents, read from their statistics."""
         for kind, name, text, labels, read_service in OF_SERVICE:
-            yield simple(kind, name, text, rows_of(read_service(self)), labels)
+            yield simple(kind, name, text, as_rows(read_service(self)), labels)
         agents = list(self.agents())[:MOST_AGENTS]
         for kind, name, text, labels, read in (*PER_AGENT, *HEALTH):
             merge = max if kind == "gauge" else operator.add
             rows = [([a.core.name, *values], number) for a in agents
-                    for values, number in bounded(rows_of(read(a)), merge)]  # fmt: skip
+                    for values, number in bounded(as_rows(read(a)), merge)]  # fmt: skip
             yield simple(kind, name, text, rows, ["agent", *labels])
         commits = [(a.core.name, a.health.pressure.store.get("commit_seconds")) for a in agents]
         yield summary("spar_journal_commit_seconds", "How long commits of the journal took",
@@ -133,7 +133,7 @@ OF_SERVICE: tuple[tuple[str, str, str, list[str], Callable[[Metrics], Samples]],
 )  # fmt: skip
 
 
-def rows_of(samples: Samples) -> Rows:
+def as_rows(samples: Samples) -> Rows:
     """Return samples as rows of label values and a number."""
     if not isinstance(samples, Mapping):
         return [] if samples is None else [([], samples)]

@@ -36,7 +36,7 @@ class TokenRow(TokenTerms, frozen=True, kw_only=True):
 
 
 class TokenView(TokenTerms, frozen=True):
-    """Token as it is listed, without its secret text and digest."""
+    """Token as it is listed, without its secret text and digest. `used_at` is exact to the hour."""
 
     is_expired: bool = False
 

@@ -32,8 +32,7 @@ from spar.config.load import load
 from spar.decoding import encode
 from spar.operations import history
 from spar.operations.knowledge.rules import RuleRow, RulesChoice, chosen_rules
-from spar.operations.operation import NOT_RUNNING, Caller, Operation
-from spar.operations.table import operations
+from spar.operations.operation import NOT_RUNNING, Caller, Operation, operations
 from spar.records.approvals import Approval, Grant
 from spar.records.journal import Doubt, Item, RowChange
 from spar.records.senders import Delivery, SenderRow

@@ -18,7 +18,7 @@ from memory import Memory
 from planning.rules.planner import RulesPlanner
 from spar import Agent, tool
 from spar.config.load import load
-from spar.operations.table import operations
+from spar.operations.operation import operations
 from spar.server.front import Front
 from spar.service.app import Service
 from tests.process.template import Forked, clean_environ

@@ -36,8 +36,8 @@ class Desk:
         core = Core("main", clock, Settings())
         self.events = core.events
         self.statuses: dict[str, RunStatus] = {}
-        self.events.runs = self.logs = RunLogs(core, self.wait)
-        self.logs.count_process(epoch)
+        self.events.runs = self.logs = RunLogs(core, self.wait, lambda: self.epoch)
+        self.epoch = epoch
         self.open: dict[str, RunLog] = {}
 
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
@@ -170,7 +170,7 @@ async def test_a_run_of_an_earlier_process_answers_with_its_end_and_goes_on_with
 
 
 async def test_who_reads_a_run_before_it_is_handed_out_again_misses_nothing_of_this_process(desk: Desk) -> None:
-    desk.logs.count_process(3)
+    desk.epoch = 3
     desk.statuses["r"] = RunStatus("r", "timeout")
     reading = asyncio.create_task(desk.read(after=(2 << 32) + 7))
     await asyncio.sleep(0)
@@ -185,7 +185,7 @@ async def test_who_reads_a_run_before_it_is_handed_out_again_misses_nothing_of_t
 
 
 async def test_what_an_earlier_process_had_written_of_an_answer_is_void_once_it_is_written_anew(desk: Desk) -> None:
-    desk.logs.count_process(3)
+    desk.epoch = 3
     desk.open["r"] = desk.logs.begin("r", "main", is_new=False)
     desk.write("once", " upon")
     desk.end()

@@ -23,7 +23,7 @@ from spar.cli.context import Duration, Options, fail, show, write
 from spar.client.client import Client, RefusedError, ServiceError
 from spar.data.text import printable
 from spar.decoding import decode
-from spar.operations.debugging import stops as operations
+from spar.operations import breakpoints as operations
 from spar.operations.fields import changed_params
 from spar.ports.breakpoints import Stop, Until
 from spar.service import exit_codes as exits

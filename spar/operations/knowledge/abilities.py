@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-from msgspec import Meta, Struct, ValidationError
+from msgspec import Meta, Struct
 
-from spar.decoding import convert
-from spar.operations.operation import AgentStore, Column, CommandForm, Since, TimedChoice, chosen, operation
+from spar.operations.operation import AgentStore, Column, CommandForm, Since, TimedChoice, chosen, operation, readable
 from spar.types import Ability, CycleRecord
 
 #: Cycles that one answer looks at.
@@ -77,15 +75,6 @@ def _filter(given: AbilitiesChoice | HistoryChoice) -> Callable[[Ability], bool]
     return lambda ability: tool in (None, ability.tool) and task in (None, ability.task)
 
 
-def _read(rows: Iterable[Any]) -> Iterator[Ability]:
-    """Yield the abilities in rows, that of the last trial at the end; those of another version are left out."""
-    abilities = []
-    for row in rows:
-        with suppress(ValidationError):
-            abilities.append(convert(row, Ability))
-    yield from sorted(abilities, key=lambda ability: ability.at)
-
-
 @operation("abilities list", "GET /v1/abilities", "read", where="store", served="stopping", command=CommandForm(
     columns=(
         Column("tool", "tool"), Column("task", "task"), Column(">goes well", lambda row: f"{row.estimate:.0%}"),
@@ -97,13 +86,12 @@ def _read(rows: Iterable[Any]) -> Iterator[Ability]:
 async def list_abilities(store: AgentStore, given: AbilitiesChoice) -> list[AbilityRow]:
     """List the abilities of tools at kinds of tasks, as they are now; the last tried one first."""
     from spar.clock import SystemClock
-    from spar.ports.any_part import offers
-    from spar.protocols import Rows
+    from spar.ports.rows import rows_in
     from spar.records.abilities import AgedAbilities, KnownAbilities
 
     is_chosen = _filter(given)
-    rows = await store.memory.rows(f"ability:{store.agent_name}") if offers(store.memory, Rows) else {}
-    abilities = AgedAbilities(KnownAbilities(_read(rows.values())), SystemClock())
+    rows = readable((await rows_in(store.memory, f"ability:{store.agent_name}")).values(), Ability)
+    abilities = AgedAbilities(KnownAbilities(sorted(rows, key=lambda ability: ability.at)), SystemClock())
     newest = [AbilityRow(**_fields(ability)) for ability in abilities.values() if is_chosen(ability)][::-1]
     return chosen(given, newest, lambda row: row.at)
 

@@ -38,13 +38,12 @@ async def _decided_by(store: AgentStore, cycle: history.ShownCycle, loaded: Load
     present one, and whether it is that of then."""
     from spar.config.in_force import differing, digest_of, explaining, readable
     from spar.errors import ConfigError
-    from spar.operations.debugging.configurations import ConfigurationId, show_configuration
 
     now = readable(loaded)
     if cycle.configuration in ("", digest_of(now)):
         return loaded, [], False
     try:
-        then = await show_configuration.work(store, ConfigurationId(cycle.configuration))
+        then = await history.show_configuration.work(store, history.ConfigurationId(cycle.configuration))
         settings = explaining(loaded.settings, then.settings)
     except (LookupError, ConfigError) as error:
         return loaded, [f"{error.args[0]}; rules and policy are those of now"], False

@@ -70,10 +70,9 @@ def chosen_rules(given: RulesChoice, rows: Iterable[RuleRow]) -> list[RuleRow]:
 async def list_rules(store: AgentStore, given: RulesChoice) -> list[RuleRow]:
     """List the rules: how often each fired since it is counted, over restarts, and when last."""
     if store.agent is None:
-        from spar.ports.any_part import offers
-        from spar.protocols import Rows
+        from spar.ports.rows import rows_in
 
-        counts = await store.memory.rows(f"rules:{store.agent_name}") if offers(store.memory, Rows) else {}
+        counts = await rows_in(store.memory, f"rules:{store.agent_name}")
         names = [str(table.get("name", "")) for table in store.configuration("rules").settings.rules]
         rows = [convert({"name": name, **counts.get(name, {})}, RuleRow, strict=False) for name in names]
     else:

@@ -26,8 +26,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from spar.errors import NotReadyError
-from spar.operations.operation import Nothing, Operation
-from spar.operations.table import operations
+from spar.operations.operation import Nothing, Operation, operations
 from spar.server.access import Access, AccessRefusedError, HostNames, is_local, is_local_peer
 from spar.server.api.dispatch import HANDLERS, OperationRoute, bounded
 from spar.server.api.openapi import document, plain_path
