@@ -33,7 +33,7 @@ from spar.errors import ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
 from spar.loop.core import Core
 from spar.ports.any_part import offers
-from spar.ports.kept_rows import InMemory
+from spar.ports.rows import InMemory
 from spar.protocols import Records
 from spar.records.senders import (
     CHANNELS,
