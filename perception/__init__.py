@@ -6,6 +6,7 @@ are imported on first use, so importing the package costs nothing.
     sense       the standard module: runs the sensors and the pipeline
     pipeline    templates, dedup, classify, intent, priority, fuse, incidents: ordered and bounded
     pipeline_rows  stores the state of the pipeline with the cycle, and loads it again
+    examining   shows the result of the pipeline for single perceptions
     processing  runs batches through the pipeline, large ones in a thread
 
     incidents/    perceptions that belong to one trouble, across batches
@@ -17,12 +18,24 @@ are imported on first use, so importing the package costs nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from spar.lazy import lazy
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perception.pipeline import Pipeline as Pipeline
     from perception.sense import Sense as Sense
 
-__all__, __getattr__ = lazy(__name__, {"perception.pipeline": "Pipeline", "perception.sense": "Sense"})
+__all__ = ["Pipeline", "Sense"]
+
+_HOMES = {"Pipeline": "perception.pipeline", "Sense": "perception.sense"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

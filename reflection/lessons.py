@@ -172,14 +172,19 @@ def tried_of(
     for item in result.results[:MOST_CALLS]:
         failure, has_ended_well = by_id.get(item.call.id), item.status == "ok" and item.reason != "detached"
         success = True if has_ended_well else False if has_failed(item) else None
-        params = bounded_params(item.call.params) if has_params else {}
-        success = None if success and item.call.id in unsure else success
-        tried.append(TriedCall(
-            tool=_line(item.call.tool, 2 * _NAME_LIMIT), params=params, status=item.status, success=success,
-            verified=item.verified, cause="" if has_ended_well else kind_of(item),
-            remedy=None if failure is None else failure.advice,
-            trust="untrusted" if item.call.meta.get("_trust") == "untrusted" else "trusted", latency=_seconds(item),
-        ))  # fmt: skip
+        tried.append(
+            TriedCall(
+                tool=_line(item.call.tool, 2 * _NAME_LIMIT),
+                status=item.status,
+                success=None if success and item.call.id in unsure else success,
+                verified=item.verified,
+                cause="" if has_ended_well else kind_of(item),
+                remedy=None if failure is None else failure.advice,
+                trust="untrusted" if item.call.meta.get("_trust") == "untrusted" else "trusted",
+                latency=_seconds(item),
+                params=bounded_params(item.call.params) if has_params else {},
+            )
+        )
     return tuple(tried)
 
 

@@ -134,6 +134,7 @@ class Reflect:
         episode = next((word for word in words if not word.is_done), None)
         unsure = _unsure(result, is_in_episode=episode is not None)
         is_answered = action is not None and action.output is not None and not action.deferred
+        is_over = is_answered and all(item.reason not in OPEN for item in result.results)
         judged.trials += trials_of(result, outcome.tasks, unsure)
         cases = cases_of(result) if action is not None and action.learnt else []
         if cases:
@@ -152,9 +153,12 @@ class Reflect:
                 judged.feedback = [word for word in judged.feedback if word.about != context.cycle_id]
                 experience = replace(experience, success=step.said and not outcome.failed, calls=tuple(step.calls))
                 experience = replace(experience, score=float(step.said and outcome.score))
-        if run_id and is_answered and not any(item.reason in OPEN for item in result.results):
+        if run_id and is_over:
             book.end_run(run_id, outcome.success, judged)
-        return [experience, *(sequence_of(thread, success, at) for thread, success in judged.sequences)]
+        experiences = [experience]
+        for thread, success in judged.sequences:
+            experiences.append(sequence_of(thread, success, at))
+        return experiences
 
     # -- abilities
 

@@ -35,7 +35,7 @@ from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.facts import CallsPlanned
 from spar.failpoints import armed, crashpoint
 from spar.protocols import CALLED_FOR
-from spar.threads import OTHERS_TURN, SLICE
+from spar.threads import OTHERS_TURN, SLICE, in_slices
 from spar.types import SERVICE_KEYS, Action, ActionResult, ActionStatus, Call, CallResult, Fault, Message, copy_with
 
 GIVEN_UP_LIMIT: Final = 64  # calls given up in a row at the end of a batch, before other tasks get their turn
@@ -65,6 +65,7 @@ class Batch:
             context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
         self._begin = partial(Step.begin, runtime=runtime, context=context)
         self._writes = Writes(runtime, board, self._graph, [*replay.messages] if replay is not None else [])
+        self._told = 0  # count of the notes that the messages tell of
         self._errors: dict[Step, dict[str, Any]] = {}
         self._at_work = 0  # count of calls that have begun and not ended
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -412,8 +413,10 @@ class Batch:
             raise self._breakdown
         await self._leave_behind()
         if len(self.steps) > SLICE:  # the results of the calls do not change any more
-            while self._writes.describe(SLICE):
-                await OTHERS_TURN
+            writes = self._writes
+            async for step, *note in in_slices(writes.notes):
+                writes.messages += step.describe(*note)
+                self._told += 1
             for start in range(0, len(self.steps), SLICE):
                 some = self.steps[start : start + SLICE]
                 self._errors |= {step: error_of(step) for step in some if not step.ok and is_shown_error(step)}
@@ -494,6 +497,9 @@ class Batch:
         action = copy_with(self.action, calls=tuple([result.call for result in results]))
         state = self._board.state
         self._graph.close()  # its parts refer to one another
-        self._writes.describe(len(self._writes.notes))
-        return ActionResult(action, status, results, state, (*self._writes.messages, *late, *others), tuple(errors),
+        messages = self._writes.messages
+        for step, paths, method, value, at in self._writes.notes[self._told :]:
+            messages += step.describe(paths, method, value, at)
+            self._told += 1
+        return ActionResult(action, status, results, state, (*messages, *late, *others), tuple(errors),
                             self._fault, runtime.clock.monotonic() - self._began)  # fmt: skip

@@ -54,7 +54,6 @@ class Writes(Struct, eq=False):
     _graph: Graph
     messages: list[dict[str, Any]]
     notes: list[Note] = field(default_factory=list)
-    _described: int = 0  # count of the notes that the messages tell of
     count: int = 0
     _last: PathIndex[_Last] = field(default_factory=partial(PathIndex, _latest))
 
@@ -75,14 +74,6 @@ class Writes(Struct, eq=False):
             message = f"tool {tool!r} returned what cannot be written to {str(step.target)!r}: {error}"
             return replace(result, status="failed", fault=fault("bad_output", message, tool)), None
         return result, 0
-
-    def describe(self, most: int) -> bool:
-        """Make the messages of the next notes; return whether there are any."""
-        messages, notes = self.messages, self.notes[self._described : self._described + most]
-        for step, paths, method, value, at in notes:
-            messages += step.describe(paths, method, value, at)
-        self._described += len(notes)
-        return bool(notes)
 
     def handled(self, step: Step, result: CallResult, at: datetime, *, is_alone: bool) -> tuple[CallResult, int | None]:
         """Write a call's error to the last of several alternatives of its output path, if that one is for errors.
