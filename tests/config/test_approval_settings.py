@@ -53,7 +53,7 @@ def written(tmp_path: Path) -> Callable[[str], Path]:
 
 def test_the_table_reaches_the_act_module(written: Callable[[str], Path]) -> None:
     loaded = load(written(BASE), environ={})
-    act = build_agent(loaded).modules["act"].part
+    act = build_agent(loaded).setup.modules["act"].part
 
     assert act.approvals is not None
     assert loaded.settings.approval.hold == 5.0
