@@ -154,8 +154,11 @@ class Graph(Struct, eq=False):
         # Remove the edges, so that the memory of a batch is free without the garbage collector.
         for read in node.requirements:
             read.gates = ()
-        node.requirements, node.feeds = NOBODY, NONE
-        free, node.dependants = node.dependants, NONE
+        if node.requirements or node.feeds or node.blockers:
+            node.requirements, node.feeds, node.blockers = NOBODY, NONE, NONE
+        free = node.dependants
+        if free:
+            node.dependants = NONE
         if node.followers:
             free = list(free)
             for follower in node.followers:

@@ -66,11 +66,12 @@ class Gate(Barrier):
         self.requirement = read
 
 
-class Node(Struct, eq=False):
+class Node(Struct, eq=False, gc=False):
     """One call in the graph; the batch's `Step` extends it.
 
     `at` is the number in the order of arrival, 0 while the call is not in the graph. `why` says why the graph gave the
-    call up; "" while it has not. `state` is one of PROPOSED, HELD (it is ready), ATTEMPT, ENDED.
+    call up; "" while it has not. `state` is one of PROPOSED, HELD (it is ready), ATTEMPT, ENDED. The garbage collector
+    finds no cycle of references through a node: what leads back to it must go when it ends.
     """
 
     id: str

@@ -176,7 +176,7 @@ class Detach(Struct, Hold, eq=False):
     def _end(self, step: Step, result: CallResult) -> None:
         for hold in step.holds[: step.passed]:
             hold.release(step)
-        why, late, session = result.fault, self._runtime.late, step.scope.session
+        why, late, session, step.task = result.fault, self._runtime.late, step.scope.session, None
         if self._writer is not None:
             self._writer.attached(result)
         if type(result.output) is Message:

@@ -387,7 +387,7 @@ class Batch:
                 result, chosen = writes.handled(step, result, at, is_alone=self._at_work <= 1)
             elif result.reason == "parked":
                 self._parking.add(step)
-        step.result = result
+        step.result, step.task = result, None
         if step.state == ATTEMPT:
             self._at_work -= 1
         graph.end(step, status == "ok", chosen)

@@ -94,7 +94,7 @@ _VALUES: Final = 32  # values of a result that count as a call: it is copied, en
 IDLE, RUNNING, LATE, LEFT = range(4)
 
 
-class Step(Node, eq=False, kw_only=True):
+class Step(Node, eq=False, kw_only=True, gc=False):
     """A call in the graph: `call` as proposed, `params` with the values of its references, `arguments` as validated,
     `entry` its tool; `scope` is that of its batch, `run_id` the run of the call: for one that was parked, the run that
     parked it.
@@ -357,7 +357,8 @@ class Step(Node, eq=False, kw_only=True):
         if self.draft is not None:
             return self.draft
         if self.copying is not None:
-            return next(filter(None, self.copying))
+            copying, self.copying = self.copying, None
+            return next(filter(None, copying))
         return self._broken_off("was cut off", "the run was cancelled", clock)
 
     def timed_out(self, clock: Clock) -> CallResult:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from acting import Executor, ToolContext
 from spar.bus.bus import Events
+from spar.errors import TransientError
 from spar.events import CallEvent
 from spar.protocols import Context, RunContext
 from spar.protocols.tools import tool
 from spar.testing import VirtualClock
-from spar.types import Action, Call
+from spar.types import Action, Call, replace
 from tests.acting.approval_tools import World, answer, executor, on_hand, pending
 from tests.waiting import until
 
@@ -123,3 +126,67 @@ async def test_a_run_that_has_ended_leaves_nothing_to_the_garbage_collector(call
     executor = Executor([work])
     await left_by(10)
     assert await left_by(200) <= await left_by(10) + 10
+
+
+HOWEVER = {
+    "a cycle": [Call("work", id="a", after=("b",)), Call("work", id="b", after=("a",))],
+    "values that never come": [Call("work", {"number": "†state.a"}, output_path="†state.b"),
+                               Call("work", {"number": "†state.b"}, output_path="†state.a")],
+    "a failure": [Call("fail", id="a", output_path="†state.a || †state.error"), Call("work", {"number": "†state.a"})],
+    "late": [Call("deaf"), Call("wait", {"seconds": 100})],
+    "cut off": [Call("hang", id="a"), Call("work", after=("a",)), Call("large"), Call("ask")],
+    "detached": [Call("soon"), Call("work")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("calls", HOWEVER.values(), ids=HOWEVER.keys())
+async def test_no_call_stays_in_memory_however_it_ends(calls: list[Call]) -> None:
+    async def work(number: int = 0) -> int:
+        return number
+
+    @tool(effect="read", retries=2)
+    async def fail() -> None:
+        raise TransientError("not now", retry_after=0.001)
+
+    @tool(timeout=0.01)
+    async def deaf() -> None:
+        for _ in range(3):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.03)
+
+    @tool(effect="read", timeout=0.01, retries=1)
+    async def wait(seconds: float, context: ToolContext) -> None:
+        await asyncio.sleep(seconds)
+
+    async def hang(context: ToolContext) -> None:
+        await asyncio.sleep(100)
+
+    async def large() -> list[int]:
+        return list(range(1_000_000))
+
+    @tool(approval="ask")
+    async def ask() -> None: ...
+
+    @tool(detach=True)
+    async def soon() -> None:
+        await asyncio.sleep(100)
+
+    async def live() -> None:
+        executor = Executor([work, fail, deaf, wait, hang, large, ask, soon], settings={"grace": 0.01, "drain": 0.01})
+        executor.confirm = lambda call: asyncio.sleep(100)
+        running = asyncio.ensure_future(executor.run([replace(call) for call in calls]))
+        await asyncio.wait([running], timeout=0.05)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        await executor.aclose()
+        await asyncio.sleep(0.1)  # calls that were left behind have ended
+
+    def count() -> int:
+        gc.collect()
+        return sum(type(item) is Call for item in gc.get_objects())
+
+    before = count()
+    for _ in range(5):
+        await live()
+    assert count() <= before
