@@ -336,7 +336,8 @@ class Batch:
 
     def _leave(self, step: Step) -> None:
         """Leave behind a worker that is stuck in its tool after the deadline; the batch goes on without it."""
-        assert step.task is not None
+        if step.task is None:  # the batch was cancelled meanwhile
+            return
         self._tasks.discard(step.task)
         self._runtime.leave(step.task)
         self._count -= 1
