@@ -11,7 +11,7 @@ The executor holds the tools and the state that all batches share; `run/batch` c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from math import isnan
@@ -290,18 +290,14 @@ class Executor:
         replay = Replay({result.call.id: result for result in known}) if known else None
         messages, results = (run.messages, run.results) if run is not None else ((), ())
         if is_empty and replay is None and scope.session not in self._runtime.late.sessions:
-            return await self._without_calls(action, scope, messages)
+            if run_id is not None:
+                self._steered.pop(run_id, None)
+            if (journal := self._runtime.journal) is not None:  # an answer, for example, is journalled all the same
+                journal.append(Planned(session=scope.session, cycle=scope.cycle_id or scope.key, action=action))
+            return ActionResult(action, state=(await self._board_of(messages)).state if messages else {})
         earlier = EarlierCalls(messages, results)
         board = await self._board_of(messages)
         return await self._run_batch(action, calls, board, self.confirm, scope, replay, earlier)
-
-    async def _without_calls(self, action: Action, scope: Scope, messages: Sequence[Mapping[str, Any]]) -> ActionResult:
-        """Return the result of an action without calls, such as an answer, which is journalled all the same."""
-        if scope.run_id is not None:
-            self._steered.pop(scope.run_id, None)
-        if (journal := self._runtime.journal) is not None:
-            journal.append(Planned(session=scope.session, cycle=scope.cycle_id or scope.key, action=action))
-        return ActionResult(action, state=(await self._board_of(messages)).state if messages else {})
 
     async def _board_of(self, messages: Iterable[Mapping[str, Any]]) -> Board:
         """Return the board of the messages of a run; large ones are copied in slices."""

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 
 from spar.agent.parts import AgentParts
 from spar.facts import CycleClosed, Fact
-from spar.state.apply import Ledger, SessionState, apply
+from spar.state.apply import ADDITIONS, Ledger, SessionState, apply
 
 #: Facts that a report shows, and the entries of one session up to which each step is compared; of a larger one every
 #: hundredth is, since a comparison takes as long as the session is large.
@@ -34,8 +34,13 @@ class Shadow(Ledger):
         self._turn = 0
         self.is_wrong = False
 
-    def add(self, fact: Fact) -> None:
-        """Add a fact, and compare the session at the end of this step of the event loop."""
+    def add(self, *facts: Fact) -> None:
+        """Add facts, and compare their sessions at the end of this step of the event loop."""
+        for fact in facts:
+            if type(fact) in ADDITIONS:
+                self._add(fact)
+
+    def _add(self, fact: Fact) -> None:
         if isinstance(fact, CycleClosed):
             self._compare_calls(fact)
         super().add(fact)

@@ -210,9 +210,10 @@ class Journal(Handover):
             most = f"at most {MOST_ACCEPTED >> 20} MiB"
             raise TooLargeError(f"{item.kind} {item.id!r} is too large to be accepted: {most}")
         row = self._rows.item(agent, item, sealed(body))
+        question = queries.about_item(row)
 
         def write(connection: Connection) -> Item | None:
-            if (known := queries.known_item(connection, agent, item.id, item.key)) is None:
+            if (known := queries.known_item(connection, question, item.key)) is None:
                 events.append(connection, [event])
                 connection.execute(statements.PUT_ITEM, row)
                 if use is not None:
@@ -222,8 +223,7 @@ class Journal(Handover):
             return known
 
         self._file.demand_room()
-        asking = Asked(write, (queries.about_item(agent, item.id, item.key),))
-        known: Item | None = await self._commit(asking, len(row[-1]))
+        known: Item | None = await self._commit(Asked(write, (question,)), len(row[-1]))
         if armed:
             crashpoint("sense.committed_before_ack")
         return known

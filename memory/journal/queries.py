@@ -45,19 +45,19 @@ def items(connection: Connection, agent: str, missed: list[str]) -> list[Item]:
     return list(_read(connection, missed, "item", Item, "agent = ? AND state = 'waiting' ORDER BY at, id", safe(agent)))
 
 
-def about_item(agent: str, id: str, key: str | None) -> Question:
-    """Return what `known_item` asks."""
+def about_item(row: tuple[Any, ...]) -> Question:
+    """Return the question whether an item is known: has its id, or is this agent's with its key. Args: row: of it."""
     query = "SELECT id, session, kind, at, state, body FROM item WHERE id = ? OR (agent = ? AND key = ?)"
-    given = safe(id), safe(agent), None if key is None else safe(key)
-    return Question((given[0], given[1:]) if key is not None else given[:1], (query, given))
+    id, agent, _, _, key, *_ = row
+    return Question((id,) if key is None else (id, (agent, key)), (query, (id, agent, key)))
 
 
-def known_item(connection: Connection, agent: str, id: str, key: str | None) -> Item | None:
-    """Return the item that has this id, or this agent's item that has this key, whatever happened to it.
+def known_item(connection: Connection, question: Question, key: str | None) -> Item | None:
+    """Return the item that a question is about, whatever happened to it.
 
     Of an item that does not wait any more, only the id, kind, session, time and key are returned.
     """
-    row = connection.execute(*about_item(agent, id, key).statement).fetchone()
+    row = connection.execute(*question.statement).fetchone()
     if row is None:
         return None
     known_id, session, kind, accepted, state, body = row

@@ -133,7 +133,8 @@ class Submission:
             if (receipt := self._accepted(key)) is not None:  # accepted during the wait
                 return receipt
         origin = origin or _UNKNOWN  # never from attributes, which any sender may set
-        perception = await self._commands.marked(perception, origin)
+        if self._core.settings.sessions.commands or COMMAND in perception.attributes:
+            perception = await self._commands.marked(perception, origin)
         if COMMAND in perception.attributes:
             return await self._take_command(perception, key, on_run)
         if options is not NO_OPTIONS:
@@ -180,7 +181,7 @@ class Submission:
                 self._core.ledger.tell(place_later)
             else:
                 self.place(run, mode)
-            if self._runs.is_others_turn(_WEIGHT):  # perhaps nothing made the caller wait
+            if not self._parts.agent_state.has_journal and self._runs.is_others_turn(_WEIGHT):  # no disk made it wait
                 await OTHERS_TURN
         return Receipt(run.id, run.accepted_at)
 

@@ -39,7 +39,8 @@ class Recovery(Work):
 
     async def accept(self, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
         """Journal new work durably, with the use of its session. Return the item that counts (the first accepted one),
-        and whether it is new. What is on disk after all begins also if the caller was cancelled."""
+        and whether it is new. What is on disk after all begins also if the caller was cancelled. A message is in the
+        state of its session once `Runs` has accepted it."""
         fact = WorkAccepted(session=item.session, item=item, use=use)
         try:
             earlier = await self.journal.commit(fact, self._core.name)
@@ -50,9 +51,9 @@ class Recovery(Work):
             self.repeated += 1
             return earlier, False
         shared = self._core.shared
-        if shared is None or shared.owns(item.session):  # else its owner reads it
+        if item.kind == "perception" and (shared is None or shared.owns(item.session)):  # else its owner reads it
             self._ledger.add(fact)
-            if self._recent is not None and item.kind == "perception":  # no run comes twice under one id
+            if self._recent is not None:
                 self._recent[item.id] = None
         return item, True
 

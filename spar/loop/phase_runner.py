@@ -336,7 +336,8 @@ class PhaseRunner:
                 raise
         finally:
             if not carrier.is_left:
-                self._disarm()
+                if self._timer is not None:
+                    self._disarm()
                 self.task = None
                 self._done(error)
 

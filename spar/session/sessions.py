@@ -250,7 +250,8 @@ class Sessions:
             session.quiet_until = self._core.clock.monotonic() + self._core.settings.runs.quiet
         elif fact.place == "steer" and (run := session.state.run) and session.cycle and session.cycle.phase == "act":
             session.steer(run)
-        session.wake.set()
+        if session.runner.task is not None:
+            session.wake.set()
 
     def has_work_of(self, key: str) -> bool:
         """Return whether a session exists and has work."""
@@ -436,8 +437,7 @@ class Sessions:
         for session in list(self.by_key.values()):
             clock = self._core.clock
             session.runner, session.wake, session.cycle = PhaseRunner(session.runner.name, clock), Wake(clock), None
-            session.has_slot = False
-            session.is_open, session.resting = True, None
+            session.has_slot, session.is_open, session.resting = False, True, None
             if session.is_empty():
                 del self.by_key[session.key]
                 self._core.ledger.release(session.key)

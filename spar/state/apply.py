@@ -421,22 +421,23 @@ class Ledger:
         Raises: errors of the journal that refuses a fact. The states have it then: whoever told it tells it without
         what was refused.
         """
-        for fact in facts:
-            if type(fact) in ADDITIONS:
-                self.add(fact)
+        self.add(*facts)
         for fact in facts:
             if self.journal is not None and not isinstance(fact, LocalFact):
                 self.journal.append(fact, self._agent)
             if (follow := self.following.get(type(fact))) is not None:
                 follow(fact)
 
-    def add(self, fact: Fact) -> None:
-        """Add a fact that the journal has to the state of its session."""
-        session = fact.session
-        state = self.states.get(session) or self.state_of(session)
-        ADDITIONS[type(fact)](state, fact)
-        if session not in self._held and state.is_empty:
-            del self.states[session]
+    def add(self, *facts: Fact) -> None:
+        """Add facts that the journal has to the states of their sessions."""
+        for fact in facts:
+            if (addition := ADDITIONS.get(type(fact))) is None:
+                continue
+            session = fact.session
+            state = self.states.get(session) or self.state_of(session)
+            addition(state, fact)
+            if session not in self._held and state.is_empty:
+                del self.states[session]
 
     def state_of(self, session: str) -> SessionState:
         """Return the state of a session, an empty one for a session without facts."""

@@ -76,6 +76,8 @@ class Abilities:
         Args: read: the abilities as the reflector read them.
         """
         self.learnt.add(reflection)
+        if not reflection.abilities:
+            return []
         keys, trials = self.known.learn(reflection.abilities, read)
         self.learnt.trials += trials
         return keys
