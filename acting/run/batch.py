@@ -284,22 +284,24 @@ class Batch:
                 step = self._queue.popleft()
                 if step.result is not None:
                     continue
-                step.state, step.moment = ATTEMPT, writes.count
-                self._at_work += 1
-                if step.call.meta:
-                    step.select_messages(self._board)
-                ended = step.begin(runtime, context)
-                if armed:
-                    crashpoint("act.spawned")
-                if ended is None and step.copying is not None:  # the queue waits: large results come one by one
-                    ended = await copied_result(runtime, step)
-                if ended is None or (ended.fault is not None and goes_on(step, ended)):
-                    self._hand_over()
-                    turns = 0
-                    ended = await finish(runtime, step, ended, self._begin, self._leave)
-                    if ended is None:
-                        return
-                    self._free += 1
+                ended = step.draft
+                if ended is None:  # else it was left behind
+                    step.state, step.moment = ATTEMPT, writes.count
+                    self._at_work += 1
+                    if step.call.meta:
+                        step.select_messages(self._board)
+                    ended = step.begin(runtime, context)
+                    if armed:
+                        crashpoint("act.spawned")
+                    if ended is None and step.copying is not None:  # the queue waits: large results come one by one
+                        ended = await copied_result(runtime, step)
+                    if ended is None or (ended.fault is not None and goes_on(step, ended)):
+                        self._hand_over()
+                        turns = 0
+                        ended = await finish(runtime, step, ended, self._begin, self._leave)
+                        if ended is None:
+                            return
+                        self._free += 1
                 if runtime.hooks is not None and not runtime.hooks.used.isdisjoint(REVIEWS):
                     step.draft = ended
                     self._hand_over()
@@ -342,15 +344,8 @@ class Batch:
         self._runtime.leave(step.task)
         self._count -= 1
         step.draft = step.timed_out(self._runtime.clock)
-        self._spawn(self._review(step, step.draft), step.call.tool)
+        self._queue.appendleft(step)
         self._start_workers()
-
-    async def _review(self, step: Step, draft: CallResult) -> None:
-        """Show the result of a call to the hooks, then record it."""
-        try:
-            step.draft = draft = await reviewed(self._runtime, step.scope, draft)
-        finally:
-            self._complete(step, draft)
 
     def _complete(self, step: Step, result: CallResult) -> None:
         """Record the result of a ready call and start the calls that it frees."""

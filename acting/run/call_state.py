@@ -209,7 +209,7 @@ class Step(Node, eq=False, kw_only=True, gc=False):
 
         The copies of large values are only begun: then `late` holds them, and `take_late` is to be called.
         """
-        call, by_name, copies = self.call, self.references, list[LateCopy]()
+        call, copies = self.call, list[LateCopy]()
 
         def look(expression: Expression) -> Any:
             value = board.look_late(expression, call.instance)
@@ -218,14 +218,7 @@ class Step(Node, eq=False, kw_only=True, gc=False):
             return value
 
         try:
-            params = {
-                name: value
-                if name not in by_name and type(value) in SCALARS
-                else look(by_name[name][0])
-                if type(value) is str and by_name[name]
-                else resolve(value, look)
-                for name, value in call.params.items()
-            }
+            params = {name: resolve(value, look) for name, value in call.params.items()}
         except STRUCTURAL as error:
             return structural(error, call.tool)
         if copies:

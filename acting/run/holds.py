@@ -177,7 +177,7 @@ class Terms(Struct, Hold, eq=False):
             return step.in_doubt("it was on its way when the process ended")
         since = None
         is_asked, why = ASKED in step.call.meta, safe_line(step.call.meta.get(ASKED, ""))
-        if runtime.asks("before_call"):
+        if runtime.hooks is not None and "before_call" in runtime.hooks.used:
             shown = step.shown()
             self.heard.add(step)
             outcome = await runtime.consult("before_call", shown, scope)

@@ -159,16 +159,14 @@ def corrections_of(step: Step) -> list[dict[str, Any]]:
 
 async def reviewed(runtime: Runtime, scope: Scope, result: CallResult) -> CallResult:
     """Show a result to the hooks and return it; only the hook point `result_persist` may change it."""
-    if runtime.asks("after_call"):
-        await runtime.consult("after_call", result, scope)
-    if runtime.asks("result_persist"):
-        changed = (await runtime.consult("result_persist", result, scope)).value
-        if isinstance(changed, CallResult) and changed is not result:
-            limit, tool = runtime.limits.largest_result, result.call.tool
-            try:
-                return replace(changed, call=result.call, output=fit(changed.output, limit))
-            except (ValueTooLargeError, NotJsonError) as error:
-                return replace(result, status="failed", output=None, fault=unfit(error, changed.output, tool, limit))
+    await runtime.consult("after_call", result, scope)
+    changed = (await runtime.consult("result_persist", result, scope)).value
+    if isinstance(changed, CallResult) and changed is not result:
+        limit, tool = runtime.limits.largest_result, result.call.tool
+        try:
+            return replace(changed, call=result.call, output=fit(changed.output, limit))
+        except (ValueTooLargeError, NotJsonError) as error:
+            return replace(result, status="failed", output=None, fault=unfit(error, changed.output, tool, limit))
     return result
 
 

@@ -258,9 +258,6 @@ class Runtime:
             about = {"call": step.call, "cycle_id": step.scope.cycle_id, "run_id": step.run_id}
             self.publish(kind(**about | fields))
 
-    def asks(self, point: str) -> bool:
-        return self.hooks is not None and point in self.hooks.used
-
     async def consult(self, point: str, value: Any, scope: Scope) -> Outcome:
         """Run the hooks at a point and return their outcome. Their own faults are published."""
         context = HookContext(point, self.agent, value, scope.session, scope.run_id, scope.cycle_id or None)
