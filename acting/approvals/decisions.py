@@ -229,23 +229,18 @@ class Fingerprinter:
         """Return a call with `params` as the values of its parameters."""
         return BoundCall(replace(call, params=copied(params)), entry, session)
 
-    def edited(self, call: Call, params: Mapping[str, Any], session: str) -> BoundCall:
-        """Return the same call with these parameters instead of all of its own. Raises: ValueError."""
+    def changed(self, call: Call, params: Any, wire: Any, session: str) -> BoundCall:
+        """Return what people made of a call: other parameters, or, if `params` is None, another call under its id.
+
+        Raises: ValueError for what is no call, or not one of this tool.
+        """
         try:
-            return self.checked(replace(call, params=copied(params)), session)
+            new = replace(call, params=copied(params)) if params is not None else Call.from_wire(wire)
         except TypeError as error:
             raise ValueError(str(error)) from error
-
-    def replaced(self, call: Call, wire: Mapping[str, Any], session: str) -> BoundCall:
-        """Return another call under the id of `call`, with its output path by default. Raises: ValueError."""
-        new = Call.from_wire(wire)
-        if new.after:
+        if params is None and new.after:
             raise ValueError("a call that replaces one runs in its place: leave out '_after'")
-        path, method = new.output_path, new.output_method
-        if path is None:
-            path, method = call.output_path, call.output_method
-        new = replace(new, id=call.id, after=call.after, output_path=path, output_method=method)
-        return self.checked(new, session)
+        return self.checked(replace(new, id=call.id), session)
 
     async def fingerprint(self, bound_call: BoundCall) -> Fingerprint:
         """Return the fingerprint of the call as it would run now. Raises: UnboundError when that cannot be said."""

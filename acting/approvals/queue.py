@@ -161,17 +161,11 @@ class ApprovalQueue:
         Raises: LookupError, DigestMismatchError, DecidedError, ValueError; TransientError when it cannot be kept now.
         """
         check_decision(decision, params=params, call=call, grant_for=grant_for)
-        if not isinstance(params or call or {}, Mapping):
-            raise ValueError(f"{decision!r} needs an object, found {type(params or call).__name__}")
         row = await self.get(id)
         self._demand_pending(row, digest)
         changes: dict[str, Any] = {"decided_by": by, "reason": reason}
         if params is not None or call is not None:
-            new = (
-                self.fingerprinter.edited(row.call, params, row.session)
-                if params is not None
-                else self.fingerprinter.replaced(row.call, call or {}, row.session)
-            )
+            new = self.fingerprinter.changed(row.call, params, call, row.session)
             digest_of_new = (await self.fingerprinter.fingerprint(new)).digest
             changes |= {"original": row.call, "call": new.call, "effect": new.effect, "digest": digest_of_new}
         grant = None

@@ -118,7 +118,7 @@ async def test_an_edit_runs_what_it_says_as_data_and_keeps_what_was_asked(clock:
     [
         ("edit", {"params": {"whatever": 1}}, "no parameter 'whatever'; known: what"),
         ("edit", {}, "'edit' needs 'params': what is to run"),
-        ("edit", {"params": [1]}, "'edit' needs an object, found list"),
+        ("edit", {"params": [1]}, "params must be an object (a dict with text as keys), found list"),
         ("edit", {"params": {"what": float("nan")}}, "nan and infinity cannot be written exactly"),
         ("approve", {"params": {}}, "'params' goes with 'edit' only, the decision is 'approve'"),
         ("deny", {"call": {}}, "'call' goes with 'replace' only, the decision is 'deny'"),
