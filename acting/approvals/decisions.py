@@ -13,6 +13,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -152,27 +153,16 @@ class Grants(KeptRows[Grant]):
         await self.add(grant)
         return grant
 
-    async def use(self, bound_call: BoundCall, since: datetime | None) -> tuple[Grant, Mapping[str, Any]] | None:
-        """Use a grant for exactly this call and count the use. Return it with the facts that bind the call, or None.
+    async def use(self, session: str, digest: str, since: datetime | None) -> Grant | None:
+        """Use a grant for exactly the call with this digest and count the use. Return it, None if there is none.
 
-        Args: since: no grant from before this time counts. Raises: UnboundError.
+        Args: since: no grant from before this time counts.
         """
-        candidates = [
-            grant
-            for grant in self.in_force()
-            if grant.session in ("", bound_call.session)
-            and grant.tool == bound_call.entry.name
-            and (since is None or (grant.granted_at is not None and grant.granted_at >= since))
-        ]
-        if not candidates:
-            return None
-        fingerprint = await self._fingerprinter.fingerprint(bound_call)
-        for grant in candidates:
-            if grant.digest == fingerprint.digest:
-                try:
-                    return await self.change(grant.id, self._count_use), fingerprint.binds
-                except (LookupError, TransientError):  # revoked just now, or the use cannot be counted
-                    return None
+        for grant in self.in_force():
+            is_new_enough = since is None or (grant.granted_at is not None and grant.granted_at >= since)
+            if grant.digest == digest and grant.session in ("", session) and is_new_enough:
+                with suppress(LookupError, TransientError):  # revoked just now, or the use cannot be counted
+                    return await self.change(grant.id, self._count_use)
         return None
 
     def _count_use(self, row: Grant) -> Grant:

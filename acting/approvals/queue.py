@@ -208,15 +208,14 @@ class ApprovalQueue:
 
     # -- for calls: ask and use
 
-    async def ask(self, bound_call: BoundCall, why: str, trust: Trust, scope: Scope) -> tuple[Approval, bool]:
+    async def ask(self, bound_call: BoundCall, digest: str, why: str, trust: Trust, scope: Scope
+                  ) -> tuple[Approval, bool]:  # fmt: skip
         """Return the question about a call, and whether this cycle asked it: there is only one at a time for a call.
 
-        Raises: RefusedError when too many wait already; UnboundError; TransientError and ValueError when it cannot be
-        kept.
+        Raises: RefusedError when too many wait already; TransientError and ValueError when it cannot be kept.
         """
         await self.open()
-        fingerprint = await self.fingerprinter.fingerprint(bound_call)
-        return await in_time(self._ask(bound_call, fingerprint.digest, why, trust, scope))
+        return await in_time(self._ask(bound_call, digest, why, trust, scope))
 
     async def _ask(self, bound_call: BoundCall, digest: str, why: str, trust: Trust,
                    scope: Scope) -> tuple[Approval, bool]:  # fmt: skip
@@ -296,13 +295,13 @@ class ApprovalQueue:
             return Use(binds=fingerprint.binds)
         return Use("drift", f"{changed}: approval {id!r} is void")
 
-    async def granted(self, bound_call: BoundCall, since: datetime | None) -> tuple[Grant, Mapping[str, Any]] | None:
-        """Use a grant for exactly this call. Return it with the facts that bind the call; None if there is none.
+    async def granted(self, session: str, digest: str, since: datetime | None) -> Grant | None:
+        """Use a grant for exactly the call with this digest. Return it; None if there is none.
 
-        Args: since: no grant from before this time counts. Raises: UnboundError.
+        Args: since: no grant from before this time counts.
         """
         await self.open()
-        return await self._grants.use(bound_call, since)
+        return await self._grants.use(session, digest, since)
 
     async def park(self, id: str) -> None:
         """Mark an approval whose cycle goes on without an answer and whose call is stored."""

@@ -308,15 +308,16 @@ class Terms(Struct, Hold, eq=False):
         queue = runtime.approvals.queue
         bound_call = queue.fingerprinter.of(step.call, step.entry, step.params, scope.session)
         try:
-            if not is_spent and (grant_and_binds := await queue.granted(bound_call, since)):
-                grant, binds = grant_and_binds
-                step.question = Question(binds=binds)
+            fingerprint = await queue.fingerprinter.fingerprint(bound_call)
+            digest = fingerprint.digest
+            if not is_spent and (grant := await queue.granted(scope.session, digest, since)) is not None:
+                step.question = Question(binds=fingerprint.binds)
                 until = f"{grant.expires_at:%Y-%m-%d %H:%M} UTC"
                 reason = f"grant {grant.id} by {grant.granted_by} until {until}, use {grant.uses}"
                 runtime.tell_of(ApprovalResolved, step, decision="approve", reason=reason)
                 return None
             self.has_asked = True
-            row, is_own = await queue.ask(bound_call, why, trust, scope)
+            row, is_own = await queue.ask(bound_call, digest, why, trust, scope)
             step.question = Question(row.id, not is_own)
             if is_own and row.status == "pending":
                 meta = {**step.call.meta, "_approval": row.id}
