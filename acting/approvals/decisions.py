@@ -215,10 +215,6 @@ class Fingerprinter:
         """Count the blocking work of tools as work on this clock."""
         self._threads = Threads("binding", clock)
 
-    def of(self, call: Call, entry: BoundTool, params: Mapping[str, Any], session: str) -> BoundCall:
-        """Return a call with `params` as the values of its parameters."""
-        return BoundCall(replace(call, params=copied(params)), entry, session)
-
     def changed(self, call: Call, params: Any, wire: Any, session: str) -> BoundCall:
         """Return what people made of a call: other parameters, or, if `params` is None, another call under its id.
 

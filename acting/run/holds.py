@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from acting.approvals.decisions import BoundCall
 from acting.approvals.policy import Ruling, trust_in
 from acting.run.attempt import Detach
 from acting.run.call_state import Step, wire_of
@@ -306,7 +307,7 @@ class Terms(Struct, Hold, eq=False):
         runtime, scope = self._runtime, self._scope
         assert runtime.approvals is not None
         queue = runtime.approvals.queue
-        bound_call = queue.fingerprinter.of(step.call, step.entry, step.params, scope.session)
+        bound_call = BoundCall(step.shown(), step.entry, scope.session)
         try:
             fingerprint = await queue.fingerprinter.fingerprint(bound_call)
             digest = fingerprint.digest
@@ -368,8 +369,7 @@ class Redeem(Struct, Hold, eq=False):
     async def _use(self, step: Step, go: Go) -> None:
         queue, approval_id = self._approvals.queue, step.question.approval_id
         step.question = Question(allowed=approval_id)
-        bound_call = queue.fingerprinter.of(step.call, step.entry, step.params, step.scope.session)
-        use = await queue.use(approval_id, bound_call)
+        use = await queue.use(approval_id, BoundCall(step.shown(), step.entry, step.scope.session))
         step.question = Question(allowed=approval_id, binds=use.binds)
         reason = "expired" if use.kind == "expired" else "denied"
         go(step, step.denied(use.why, reason, use.kind) if use.kind else None)

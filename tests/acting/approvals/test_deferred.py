@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from acting import Executor
+from acting.approvals.decisions import BoundCall
 from spar.bus.bus import Events
 from spar.events import ApprovalRequested, CallEvent, CallSkipped
 from spar.ports.any_part import has
@@ -193,7 +194,7 @@ async def test_a_use_that_was_cut_off_is_in_doubt_after_a_restart_and_not_repeat
         await answer(made, asked)
         desk = desk_of(made)
         row = await desk.get(asked.id)
-        binding = desk.fingerprinter.of(row.call, made.tools["act"], row.call.params, row.session)
+        binding = BoundCall(row.call, made.tools["act"], row.session)
         assert (await desk.use(asked.id, binding)).kind == ""  # and here the process dies
     async with remembering(tmp_path, clock) as memory, executor(world, clock, store=memory) as made:
         result = await go_on(made, clock)
