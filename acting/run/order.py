@@ -267,44 +267,35 @@ class CallJournalWriter(Struct, Hold, eq=False):
 
     def take(self, step: Step, go: Go, /) -> bool:
         """Write that a call starts; one with an effect waits until that is on disk, together with others."""
-        if not self.start(step):
+        effect = step.entry.effect or step.effect
+        values = step.params if step.references else None
+        self.tell(AttemptStarted, call=step.call.id, attempt=1, effect=effect,
+                   allowed=step.question.allowed or "auto", values=values)  # fmt: skip
+        step.is_start_written = True
+        if effect == "read":
             return True
         self._waiting.append((step, go))
         if len(self._waiting) == 1:
             self._spawn(self._flush(), "starts on disk")
         return False
 
-    def start(self, step: Step) -> bool:
-        """Write that a call starts; return whether the entry must be on disk before the call starts."""
-        effect = step.entry.effect or step.effect
-        values = step.params if step.references else None
-        self.tell(AttemptStarted, call=step.call.id, attempt=1, effect=effect,
-                   allowed=step.question.allowed or "auto", values=values)  # fmt: skip
-        step.is_start_written = True
-        return effect != "read"
-
     async def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        try:
-            why = await self.safe()
-        except BaseException:
-            for step, _ in waiting:
-                step.is_start_written = False  # nothing is known of the entry on disk
-            raise
-        for step, go in waiting:
-            go(step, step.failed(fault("io", why, step.call.tool)) if why else None)
-
-    async def safe(self) -> str:
-        """Wait until the written starts are on disk. Return why these calls cannot start, "" if they can."""
+        """Wait until the written starts are on disk, then let their calls go; end them if that cannot be."""
+        (waiting, self._waiting), why = (self._waiting, []), ""
         if armed:
             crashpoint("act.intent_txn_open")
         try:
             await self._journal.safe()
         except SparError as error:
-            return f"it could not be written down that it starts: {error}"
-        if armed:
+            why = f"it could not be written down that it starts: {error}"
+        except BaseException:
+            for step, _ in waiting:
+                step.is_start_written = False  # nothing is known of the entry on disk
+            raise
+        if armed and not why:
             crashpoint("act.intent_committed")
-        return ""
+        for step, go in waiting:
+            go(step, step.failed(fault("io", why, step.call.tool)) if why else None)
 
     def detached(self, step: Step) -> None:
         """Write that a detached call runs on after its batch has ended."""

@@ -255,7 +255,16 @@ class Approvals:
         """
         if parking.steps:
             try:
-                await self._store(parking)
+                row = await parking.record(self._rows.new_id("p"), self.queue.agent, self.queue.clock.now(), self.taint)
+                for approval in row.waits.values():
+                    await self.queue.park(approval)
+                crashpoint("approval.parking")
+                parking.tell()
+                if row.waits:
+                    await self._rows.add(row)
+                    crashpoint("approval.parked")
+                    if self._has_answer(row):  # it came while this was written
+                        self._go_on(row.session)
             except (SparError, ValueError, TypeError, LookupError) as error:
                 why = f"it could not be kept until its answer: {error}"
                 for step in parking.steps.values():
@@ -282,23 +291,6 @@ class Approvals:
         await self.queue.withdraw("its run was ended", is_ended)
 
     # -- the end of a batch
-
-    async def _store(self, parking: Parking) -> None:
-        """Store the calls that a batch leaves, together with what is written about them just before.
-
-        Raises: ValueError when it is too large; TransientError.
-        """
-        row = await parking.record(self._rows.new_id("p"), self.queue.agent, self.queue.clock.now(), self.taint)
-        for approval in row.waits.values():
-            await self.queue.park(approval)
-        crashpoint("approval.parking")
-        parking.tell()
-        if not row.waits:
-            return
-        await self._rows.add(row)
-        crashpoint("approval.parked")
-        if self._has_answer(row):  # it came while this was written
-            self._go_on(row.session)
 
     async def _settle(self, scope: Scope, steps: Iterable[Step]) -> None:
         """Make the questions of a batch void whose calls have ended, also of those that an earlier process asked, and

@@ -99,14 +99,17 @@ class LateMessages(Struct):
     _size: int = 0
 
     def add(self, session: str, data: dict[str, Any], *, is_error: bool = False) -> None:
-        """Store a message or an error until the session's next batch."""
+        """Store a message or an error until the session's next batch; drop the oldest ones beyond the limit."""
         size = len(msgspec.json.encode(data))
         self._count += 1
         self._session_of[self._count] = session
         self.sessions.setdefault(session, deque()).append((self._count, size, is_error, data))
         self._size += size
         while self._size > self.limit and self._session_of:
-            self._drop(self._session_of.pop(next(iter(self._session_of))))
+            session = self._session_of.pop(next(iter(self._session_of)))
+            self._size -= self.sessions[session].popleft()[1]
+            number = self._dropped[session] = self._dropped.get(session, 0) + 1
+            self.tell(session, Fault("dropped", _sentence(number, self.limit), "act", "act", retryable=False))
 
     def take(self, session: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Remove and return the errors and the messages for a session, oldest first."""
@@ -118,12 +121,6 @@ class LateMessages(Struct):
         if number := self._dropped.pop(session, 0):
             errors.insert(0, {"call": None, "error": {"kind": "dropped", "message": _sentence(number, self.limit)}})
         return errors, [data for _, _, is_error, data in entries if not is_error]
-
-    def _drop(self, session: str) -> None:
-        """Drop and count the oldest entry of a session."""
-        self._size -= self.sessions[session].popleft()[1]
-        number = self._dropped[session] = self._dropped.get(session, 0) + 1
-        self.tell(session, Fault("dropped", _sentence(number, self.limit), "act", "act", retryable=False))
 
 
 def _sentence(number: int, limit: int) -> str:
