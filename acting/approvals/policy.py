@@ -18,14 +18,14 @@ A pattern is a case-sensitive shell glob over the whole text: `*` stands for any
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 from math import isfinite
 from operator import or_
 from types import NoneType
 from typing import Annotated, Any, Final, get_args
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from acting.tooling.bound_tool import BoundTool
@@ -178,19 +178,6 @@ _ABOUT: Final[tuple[Path, ...]] = (("correction",), ("error",))
 _EVERYTHING: Final[Path] = ()  # the beginning of every path
 
 
-class _Tainted(Struct, eq=False):
-    """The tainted paths of one run. Those of untrusted calls go into the index when a trusted call reads something."""
-
-    fresh: set[Path] = field(default_factory=set)
-    _index: PathIndex[bool] = field(default_factory=partial(PathIndex, or_))
-
-    @property
-    def index(self) -> PathIndex[bool]:
-        while self.fresh:
-            self._index.add(self.fresh.pop(), True)
-        return self._index
-
-
 class Taint:
     """The tainted paths `of` the runs of one executor, by their ids; of batches without a run until these end, by key.
 
@@ -204,7 +191,7 @@ class Taint:
     __slots__ = ("of",)
 
     def __init__(self) -> None:
-        self.of: BoundedDict[str, _Tainted] = BoundedDict(MOST)
+        self.of: BoundedDict[str, PathIndex[bool]] = BoundedDict(MOST)
 
     def of_plan(self, stated: Trust | None, trust: Trust, run_id: str | None) -> Trust:
         """Return the trust in the plan of one cycle: as the planner states it, else that of its perceptions (`trust`).
@@ -216,7 +203,7 @@ class Taint:
         if trust == "untrusted":
             self._taint(Scope("", run_id=run_id), [_EVERYTHING])
         tainted = self.of.get(run_id)
-        return "untrusted" if tainted is not None and tainted.index.at(_EVERYTHING) else trust
+        return "untrusted" if tainted is not None and tainted.at(_EVERYTHING) else trust
 
     def recall(self, scope: Scope, earlier: Iterable[ActionResult], find: Callable[[str], BoundTool | None]) -> None:
         """Taint what the calls of a run's earlier batches tainted; everything, if a call cannot be read any more."""
@@ -262,10 +249,11 @@ class Taint:
         read = [path for expression in expressions for path in expression.paths]
         scopes = call.meta.get("_scopes")
         read += [(kind,) for kind in scopes if isinstance(kind, str)] if isinstance(scopes, (list, tuple)) else []
-        index = tainted.index
-        return any(index.over(path) for path in read)
+        return any(map(tainted.over, read))
 
     def _taint(self, scope: Scope, paths: Iterable[Path]) -> None:
         key = scope.run_id or scope.key
-        tainted = self.of[key] = self.of.get(key) or _Tainted()
-        tainted.fresh.update(paths)
+        tainted = self.of[key] = self.of.get(key) or PathIndex(or_)
+        for path in paths:
+            if not tainted.at(path):
+                tainted.add(path, True)
