@@ -340,7 +340,7 @@ class Executor:
             "parts": {part.name: part.snapshot() for part in self.tools.parts if hasattr(part, "snapshot")},
             "refused": dict(self.tools.refused),
             "detached": len(self._runtime.detached),
-            "left_behind": len(self._runtime.left_behind) + len(self._runtime.asking.left_behind),
+            "left_behind": len(self._runtime.outside.left_behind),
         }
 
     async def _run_batch(

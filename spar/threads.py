@@ -17,7 +17,7 @@ import asyncio
 import contextvars
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any, TypeVar
 
 from spar.clock import Clock
@@ -176,8 +176,7 @@ class BoundedCalls:
         finally:
             if not task.done():
                 task.cancel()
-                self.left_behind |= {task}
-                task.add_done_callback(self._ended)
+                self.leave(task)
                 await asyncio.wait([task], timeout=grace)
         if is_late:
             late = PhaseTimeoutError(f"took longer than {timeout or 0:g} s and was cancelled")
@@ -189,10 +188,27 @@ class BoundedCalls:
             raise SparError("it cancelled itself")
         return task.result()
 
+    def leave(self, task: asyncio.Future[Any]) -> None:
+        """Count a task that was cancelled as left behind until it ends; its outcome is ignored."""
+        if not task.done():
+            self.left_behind |= {task}
+            task.add_done_callback(self._ended)
+
     def _ended(self, task: asyncio.Future[Any]) -> None:
         self.left_behind -= {task}
         if not task.cancelled():
             task.exception()  # read it, so that asyncio does not log it
+
+
+class Tasks(set[asyncio.Task[Any]]):
+    """Tasks that run now: each leaves the set when it ends."""
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run work in a task of its own."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self.add(task)
+        task.add_done_callback(self.discard)
+        return task
 
 
 class Users:

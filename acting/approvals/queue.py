@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -37,6 +37,7 @@ from spar.failpoints import crashpoint
 from spar.ports.rows import InMemory, KeptRows, in_time
 from spar.protocols import Host, Records
 from spar.records.approvals import Approval, DecidedError, Decision, Grant, check_decision
+from spar.threads import Tasks
 from spar.types import Trust, replace
 
 _RETRY = 10.0  # seconds until an end of a question that the store did not take is written again
@@ -71,7 +72,7 @@ class ApprovalQueue:
         self._answered = asyncio.Event()  # another one for each answer
         self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
         self._is_open, self._may_wait = False, True
-        self._tasks: set[asyncio.Task[None]] = set()  # that write new rows and ends of questions
+        self._tasks = Tasks()  # that write new rows and ends of questions
         #: Questions whose calls are over, with the reason, as long as the store has not taken their end.
         self._over: dict[str, str] = {}
         #: Called with each approval that got an answer or expired.
@@ -238,7 +239,7 @@ class ApprovalQueue:
 
     async def _add(self, row: Approval) -> None:
         """Store a question. If its caller does not wait for that, or the store does not answer, withdraw it."""
-        writing = self._spawn(self._rows.add(row), "question to people")
+        writing = self._tasks.start(self._rows.add(row), "question to people")
         try:
             await asyncio.shield(writing)
         except ValueError:  # the store has not taken it
@@ -350,13 +351,7 @@ class ApprovalQueue:
     def _end(self, id: str) -> None:
         """Write the end of a question now, in place of its timer."""
         self._disarm(id)
-        self._spawn(self._close(id), "end of a question")
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        self._tasks.start(self._close(id), "end of a question")
 
     def _wake(self) -> None:
         """Let those that wait for answers look at their questions again."""

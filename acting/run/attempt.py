@@ -145,7 +145,7 @@ class Detach(Struct, Hold, eq=False):
         if self._writer is not None:
             self._writer.detached(step)
         # Those before it are released with the end of the call for its batch.
-        runtime.detach(self._run(step, step.holds[step.passed + 1 :]), f"detached {tool}")
+        runtime.detached.start(self._run(step, step.holds[step.passed + 1 :]), f"detached {tool}")
         return CallResult(step.call, "ok", "detached", attempts=1, started_at=runtime.clock.now())
 
     async def _run(self, step: Step, holds: tuple[Hold, ...]) -> None:
@@ -170,7 +170,7 @@ class Detach(Struct, Hold, eq=False):
     def _leave(self, step: Step) -> None:
         assert step.task is not None
         self._runtime.detached.discard(step.task)
-        self._runtime.leave(step.task)
+        self._runtime.outside.leave(step.task)
         self._end(step, step.timed_out(self._runtime.clock))
 
     def _end(self, step: Step, result: CallResult) -> None:

@@ -341,7 +341,7 @@ class Batch:
         if step.task is None:  # the batch was cancelled meanwhile
             return
         self._tasks.discard(step.task)
-        self._runtime.leave(step.task)
+        self._runtime.outside.leave(step.task)
         self._count -= 1
         step.draft = step.timed_out(self._runtime.clock)
         self._queue.appendleft(step)

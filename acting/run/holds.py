@@ -276,7 +276,7 @@ class Terms(Struct, Hold, eq=False):
         verdict = Verdict.deny(f"tool {step.call.tool!r} needs approval and nobody is there to ask")
         try:
             if confirm is not None:
-                verdict = _verdict_in(await runtime.asking.make(_answer(runtime, confirm, step.shown()), timeout))
+                verdict = _verdict_in(await runtime.outside.make(_answer(runtime, confirm, step.shown()), timeout))
         except PhaseTimeoutError:
             runtime.tell_of(ApprovalExpired, step)
             return step.denied(f"nobody answered within {timeout:g} s", "expired")

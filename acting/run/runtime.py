@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from math import inf
@@ -32,7 +32,7 @@ from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
 from spar.protocols import CallJournal
 from spar.protocols.tools import OF_NODE, Order
-from spar.threads import OTHERS_TURN, BoundedCalls, Threads
+from spar.threads import OTHERS_TURN, BoundedCalls, Tasks, Threads
 from spar.types import CallResult, Fault
 
 if TYPE_CHECKING:
@@ -166,9 +166,8 @@ class Runtime:
         self.acquire: Callable[[str], Awaitable[Callable[[], object]]] | None = None
         #: Where calls are written. Fences come from it, too: there they grow over restarts.
         self.journal: CallJournal | None = None
-        self.detached: set[asyncio.Task[None]] = set()
-        self.left_behind: set[asyncio.Task[Any]] = set()
-        self.asking = BoundedCalls()  # of the embedding program's approver
+        self.detached = Tasks()  # of calls that outlive their batch
+        self.outside = BoundedCalls()  # of the embedding program's approver; tasks of tools that were left behind
         self.late = LateMessages(
             lambda session, fault: self.tell(ErrorOccurred, phase="act", error=fault, policy="dropped")
         )
@@ -270,30 +269,10 @@ class Runtime:
 
     # -- tasks that outlive a batch
 
-    def detach(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self.detached.add(task)
-        task.add_done_callback(self.detached.discard)
-
-    def leave(self, task: asyncio.Task[Any]) -> None:
-        """Hold a task that was cancelled and has not ended; its outcome is ignored."""
-        if not task.done():
-            self.left_behind.add(task)
-            task.add_done_callback(self._forget)
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self.left_behind.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not warn of it
-
-    async def settle(self, tasks: Iterable[asyncio.Task[Any]], seconds: float | None) -> Collection[asyncio.Task[Any]]:
-        """Wait until tasks have ended, at most `seconds` (None: as long as it takes); return those that have not."""
-        waiting = {task for task in tasks if not task.done()}
-        return (await asyncio.wait(waiting, timeout=seconds))[1] if waiting else ()
-
     async def close(self, deadline: float | None) -> None:
         """Wait `deadline` seconds for detached calls, cancel the others, then leave behind those that do not end."""
-        await self.settle(self.detached, self.limits.drain if deadline is None else deadline)
+        if self.detached:
+            await asyncio.wait(set(self.detached), timeout=self.limits.drain if deadline is None else deadline)
         await self.end(self.detached)
 
     async def end(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
@@ -302,10 +281,11 @@ class Runtime:
         for task in tasks:
             task.cancel()
         try:
-            await self.settle(tasks, self.limits.grace)
+            if tasks:
+                await asyncio.wait(tasks, timeout=self.limits.grace)
         finally:
             for task in tasks:
-                self.leave(task)
+                self.outside.leave(task)
 
 
 def _refused(step: Any, error: SparError) -> CallResult:
