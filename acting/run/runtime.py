@@ -10,7 +10,7 @@ the first of them needs it, and a call costs only an entry of a dictionary.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
@@ -90,37 +90,34 @@ class LateMessages(Struct):
 
     tell: Callable[[str, Fault], object]
     limit: int = MOST_BYTES
-    #: The entries of each session until they are taken: number, bytes, whether it is an error, content. A session whose
-    #: entries were all dropped stays here.
-    sessions: dict[str, deque[tuple[int, int, bool, dict[str, Any]]]] = field(default_factory=dict)
-    _session_of: dict[int, str] = field(default_factory=dict)  # in the order of their numbers
+    #: By session the numbers of its entries until they are taken, also of those that were dropped.
+    sessions: dict[str, list[int]] = field(default_factory=dict)
+    #: By number, in order: session, bytes, whether it is an error, content.
+    _entries: dict[int, tuple[str, int, bool, dict[str, Any]]] = field(default_factory=dict)
     _count: int = 0
-    _dropped: dict[str, int] = field(default_factory=dict)
     _size: int = 0
 
     def add(self, session: str, data: dict[str, Any], *, is_error: bool = False) -> None:
         """Store a message or an error until the session's next batch; drop the oldest ones beyond the limit."""
         size = len(msgspec.json.encode(data))
         self._count += 1
-        self._session_of[self._count] = session
-        self.sessions.setdefault(session, deque()).append((self._count, size, is_error, data))
+        self._entries[self._count] = session, size, is_error, data
+        self.sessions.setdefault(session, []).append(self._count)
         self._size += size
-        while self._size > self.limit and self._session_of:
-            session = self._session_of.pop(next(iter(self._session_of)))
-            self._size -= self.sessions[session].popleft()[1]
-            number = self._dropped[session] = self._dropped.get(session, 0) + 1
-            self.tell(session, Fault("dropped", _sentence(number, self.limit), "act", "act", retryable=False))
+        while self._size > self.limit:
+            session, size, *_ = self._entries.pop(next(iter(self._entries)))
+            self._size -= size
+            self.tell(session, Fault("dropped", _sentence(1, self.limit), "act", "act", retryable=False))
 
     def take(self, session: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Remove and return the errors and the messages for a session, oldest first."""
-        entries = self.sessions.pop(session, ())
-        for number, size, *_ in entries:
-            del self._session_of[number]
-            self._size -= size
-        errors = [data for _, _, is_error, data in entries if is_error]
-        if number := self._dropped.pop(session, 0):
-            errors.insert(0, {"call": None, "error": {"kind": "dropped", "message": _sentence(number, self.limit)}})
-        return errors, [data for _, _, is_error, data in entries if not is_error]
+        numbers = self.sessions.pop(session, ())
+        entries = [self._entries.pop(number) for number in numbers if number in self._entries]
+        self._size -= sum(size for _, size, *_ in entries)
+        errors = [data for *_, is_error, data in entries if is_error]
+        if dropped := len(numbers) - len(entries):
+            errors.insert(0, {"call": None, "error": {"kind": "dropped", "message": _sentence(dropped, self.limit)}})
+        return errors, [data for *_, is_error, data in entries if not is_error]
 
 
 def _sentence(number: int, limit: int) -> str:
