@@ -16,6 +16,7 @@ from memory import counts, events, own_rows
 from memory.codec import decode, read, safe, seconds
 from memory.engine.session import SessionQueries
 from memory.engine.transactions import Question
+from memory.inserts import where
 from memory.journal import statements
 from spar.decoding import convert
 from spar.records.journal import DeadLetter, Doubt, Item, Spend, Unfinished
@@ -97,18 +98,12 @@ def run_rows(
 
     if before is not None and run(connection, agent, before) == (None, None):
         raise unknown_place("run", before)
-    wheres, bindings = ["agent = ?", "kind = 'run'"], list[Any]([safe(agent)])
-    for where, value in (
+    condition, bindings = where((
+        ("agent = ?", safe(agent)), ("kind = ?", "run"),
         ("(at, id) < (SELECT at, id FROM item WHERE id = ?)", before and safe(before)),
-        ("at >= ?", since and seconds(since)),
-        ("state = ?", "waiting" if is_open else None),
-    ):
-        if value is not None:
-            wheres.append(where)
-            bindings.append(value)
-    sql = (
-        f"SELECT id, session, at, state, body FROM item WHERE {' AND '.join(wheres)} ORDER BY at DESC, id DESC LIMIT ?"
-    )
+        ("at >= ?", since and seconds(since)), ("state = ?", "waiting" if is_open else None),
+    ))  # fmt: skip
+    sql = f"SELECT id, session, at, state, body FROM item WHERE {condition} ORDER BY at DESC, id DESC LIMIT ?"
     rows, begun = [], _run_ids(connection, agent)
     for id, session, at, state, body in statements.rows(connection, sql, *bindings, limit):
         try:
@@ -171,13 +166,12 @@ def cut_calls(connection: Connection, agent: str, missed: list[str]) -> list[Dou
 
     They are in doubt if no process works on these cycles.
     """
+    from spar.decisions.resume import doubted
+
     return [
-        Doubt(f"{cycle.cycle_id}/{result.call.id}", result.call, cycle.cycle_id, cycle.session, cycle.run_id,
-              cycle.opened_at, result.fault.message if result.fault else "", cycle.action.id if cycle.action else "")
-        for cycle in unfinished(connection, agent, missed)
-        if not cycle.effect
-        for result in cycle.known
-        if result.is_in_doubt
+        doubted(cycle.cycle_id, cycle.session, cycle.run_id, cycle.action, result, cycle.opened_at).doubt
+        for cycle in unfinished(connection, agent, missed) if not cycle.effect
+        for result in cycle.known if result.is_in_doubt
     ]  # fmt: skip
 
 
