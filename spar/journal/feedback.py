@@ -23,7 +23,6 @@ from spar.ports.any_part import has, offers
 from spar.ports.phases import HearsFeedback
 from spar.ports.store import DurableStore
 from spar.protocols import Context
-from spar.records.abilities import ReadAbilities
 from spar.runs.runs import Runs
 from spar.types import Feedback, FeedbackSource, Reflection
 
@@ -79,7 +78,9 @@ class GivenFeedback:
         reflector = self._setup.modules["reflect"].part
         reflection = Reflection(feedback=(feedback,))
         if offers(reflector, HearsFeedback):
-            reflection = await reflector.hear_feedback((feedback,), self._context(read))
+            context = Context(core.name, "", memory=state.memory, abilities=read, clock=core.clock,
+                              learning=core.settings.memory.learning)  # fmt: skip
+            reflection = await reflector.hear_feedback((feedback,), context)
         changes = state.abilities.changes(state.abilities.learn(reflection, read))
         journal.append(RowsChanged(changes=tuple(changes)))
         journal.append(Judged(credits=tuple(reflection.credits), feedback=tuple(reflection.feedback)))
@@ -115,14 +116,3 @@ class GivenFeedback:
             if record is None:
                 raise
             return record.cycle_id
-
-    def _context(self, read: ReadAbilities) -> Context:
-        core, state = self._core, self._agent_state
-        return Context(
-            core.name,
-            "",
-            memory=state.memory,
-            abilities=read,
-            clock=core.clock,
-            learning=core.settings.memory.learning,
-        )

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from spar.ports.rows import OwnRows
     from spar.ports.store import Journal, TranscriptStore
     from spar.runs.runs import Run
-
-#: Counts of an agent without a background writer.
-_NOTHING_STORED: Mapping[str, int] = {"stored": 0, "waiting": 0, "lost": 0}
 
 
 class AgentState:
@@ -95,7 +92,9 @@ class AgentState:
     @property
     def account(self) -> dict[str, int]:
         """Return how many items the background writer has stored, has waiting, and has lost."""
-        return dict(_NOTHING_STORED)
+        if (writer := self.writer) is None:
+            return {"stored": 0, "waiting": 0, "lost": 0}
+        return {"stored": writer.stored, "waiting": writer.waiting, "lost": writer.lost}
 
     def learn(self, cycle: Cycle) -> Sequence[str]:
         """Apply the abilities that a cycle taught; return the keys of changed and forgotten abilities."""

@@ -116,12 +116,6 @@ class StoredState(AgentState):
         is_read_only = has(memory, DurableStore.read_only) and memory.read_only
         return has(type(memory), DurableStore.journal) and not is_read_only
 
-    @property
-    def account(self) -> dict[str, int]:
-        """Return how many items the background writer has stored, has waiting, and has lost."""
-        writer = self.writer
-        return {"stored": writer.stored, "waiting": writer.waiting, "lost": writer.lost}
-
     def learn(self, cycle: Cycle) -> Sequence[str]:
         """Apply the abilities that a cycle taught; return the keys of changed and forgotten abilities."""
         if self._core.events.seq >= self.renews_at:
