@@ -118,13 +118,9 @@ class StoredState(AgentState):
 
     def learn(self, cycle: Cycle) -> Sequence[str]:
         """Apply the abilities that a cycle taught; return the keys of changed and forgotten abilities."""
-        if self._core.events.seq >= self.renews_at:
-            self.renew()
+        if self._core.events.seq >= self.renews_at:  # half of the reserved numbers are used
+            self._requests.in_background(self._reserve(), "saving of")
         return super().learn(cycle)
-
-    def renew(self) -> None:
-        """Reserve further event numbers, because half of them are used."""
-        self._requests.in_background(self._reserve(), "saving of")
 
     def remember(self, cycle: Cycle, duration: float) -> None:
         """Give the experiences and the record of a cycle to the background writer, for a memory without a journal."""
@@ -177,20 +173,20 @@ class StoredState(AgentState):
         if self.state_store is None:
             return
         try:
-            await _in_time(self.state_store.save(self._pause_key, since), "the store's save")
+            await _in_time(self.state_store.save(self._key("pause"), since), "the store's save")
         except Exception as error:
             self._core.log.error("pause not saved", agent=self._core.name, is_paused=self.has_pause, reason=str(error))
 
     async def stored_pause(self) -> bool:
         """Return whether the agent is stored as paused, perhaps by another process. Raises: errors of the store."""
-        return bool(await _in_time(self.state_store.load(self._pause_key), "the store's load"))
+        return bool(await _in_time(self.state_store.load(self._key("pause")), "the store's load"))
 
     async def load(self) -> None:
         """Load the saved state, the first time, and reserve event numbers. Raises: errors of the store."""
         self.stands_by = False
         if not self.has_loaded:
             if self.state_store is not None:
-                since = await _in_time(self.state_store.load(self._pause_key), "the store's load")
+                since = await _in_time(self.state_store.load(self._key("pause")), "the store's load")
                 self._paused_since = since if isinstance(since, str) else ""
                 self.has_pause = bool(self._paused_since)
             if self.state_store is not None and self._rows is not None:
@@ -201,7 +197,7 @@ class StoredState(AgentState):
 
     async def _take_over(self, store: Any, rows: Rows) -> None:
         events = self._core.events
-        state = await _in_time(store.load(self._key), "the store's load")
+        state = await _in_time(store.load(self._key("agent")), "the store's load")
         stats = await _in_time(self._counts(rows), "the store's rows")
         abilities = await _in_time(rows.rows(self.abilities.owner), "the store's rows")
         former = state if isinstance(state, dict) else {}  # until format 5 all state was one value
@@ -219,7 +215,7 @@ class StoredState(AgentState):
         """Return the statistics of earlier processes."""
         if (journal := self.journal) is not None:
             return dict(await journal.views.counts(self._core.name))
-        return dict((await rows.rows(self._statistics)).get(ACCOUNT) or {})
+        return dict((await rows.rows(self._key("stats"))).get(ACCOUNT) or {})
 
     async def flush(self) -> None:
         """Wait until all accepted items are written. A failure is logged and does not keep the agent from stopping."""
@@ -252,28 +248,19 @@ class StoredState(AgentState):
         known, changes = self.abilities.unwritten()
         journal, counts = self.journal, self.stats.state() if any(self.stats.outcomes.values()) else None
         if counts is not None and journal is None:
-            changes.append(RowChange(self._statistics, ACCOUNT, counts))
+            changes.append(RowChange(self._key("stats"), ACCOUNT, counts))
         try:
             if counts is not None and journal is not None:
                 self.pending_counts, self.journalled_errors = {}, dict(self.stats.errors_by_phase)
                 journal.append(TotalsCounted(total=counts), self._core.name)
             await _in_time(rows.change(changes), "the store's rows")
             self.abilities.has_written(known)
-            await _in_time(store.save(self._key, {"seq": seq}), "the store's save")
+            await _in_time(store.save(self._key("agent"), {"seq": seq}), "the store's save")
         except Exception as error:
             self._core.log.error("state not saved", agent=self._core.name, reason=str(error))
 
-    @property
-    def _pause_key(self) -> str:
-        return f"pause:{self._core.name}"
-
-    @property
-    def _key(self) -> str:
-        return f"agent:{self._core.name}"
-
-    @property
-    def _statistics(self) -> str:
-        return f"stats:{self._core.name}"
+    def _key(self, kind: str) -> str:
+        return f"{kind}:{self._core.name}"
 
 
 async def _in_time(work: Coroutine[Any, Any, R], what: str) -> R:
