@@ -207,7 +207,7 @@ class Handover:
     def __init__(self, file: DatabaseSession, clock: Clock, rows: FactRows, report: Callable[[Fault], None]) -> None:
         self._writer, self._clock, self._rows, self._report = file.writer, clock, rows, report
         self._new_batch: Callable[[], Batch] = partial(Batch, self._writer.report)
-        self._batch, self._is_full = self._new_batch(), False
+        self._batch = self._new_batch()
         self.begun: dict[str, tuple[str, Unfinished | CycleOpened]] = {}
         self._timer: asyncio.Handle | None = None  # calls `hand_over`
         self._flush: Flush | None = None  # the last one that was handed over
@@ -224,8 +224,7 @@ class Handover:
         batch.size += len(fact[4])
         if self._timer is None:
             self._start_timer()
-        elif len(batch.events) >= MOST_GATHERED and not self._is_full:
-            self._is_full = True
+        elif len(batch.events) == MOST_GATHERED:
             self._cancel_timer()
             # Not at once: the caller may still add rows that belong to this fact.
             self._timer = asyncio.get_running_loop().call_soon(self.hand_over)
@@ -337,7 +336,7 @@ class Handover:
 
     def _close_batch(self) -> Batch:
         """Begin a new batch and return the former one, with the rows of the cycles that have begun and not ended."""
-        batch, self._batch, self._is_full = self._batch, self._new_batch(), False
+        batch, self._batch = self._batch, self._new_batch()
         if self.begun:
             begun = [
                 (cycle_id, agent, cycle if isinstance(cycle, Unfinished) else cycle.unfinished)

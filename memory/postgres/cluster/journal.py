@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from memory.journal import queries
-from memory.journal.handover import NO_ORIGIN, Batch, Origin, Write
+from memory.journal.handover import Batch
 from memory.journal.in_flight import InFlightFile
 from memory.journal.journal import Journal
 from memory.journal.queries import JournalQueries
@@ -69,7 +69,6 @@ class NodeJournal(Journal):
         self._ownership, self._wake = ownership, wake
         self._partitions: dict[str, int] = {}  # of the open cycles of this node, by id
         self._begun_shares: dict[str, Share] = {}
-        self._share: Share = None  # that of the rows which are added now
         self._losses, self._settled = 0, asyncio.Event()  # how often partitions were lost; whether their work has ended
         self._settled.set()
         super().__init__(file, clock, hand, report)
@@ -94,6 +93,7 @@ class NodeJournal(Journal):
         partition = partition_of(agent, fact.session) if fact.session else self._partitions.get(_cycle_of(fact))
         if partition is None:
             if not isinstance(fact, facts.TotalsCounted):
+                self._begin_lease()
                 super().append(fact, agent)
             return
         epoch = self._ownership.epoch_of(partition)
@@ -105,11 +105,13 @@ class NodeJournal(Journal):
             CALLING.set((partition, epoch))
         elif isinstance(fact, facts.CycleOpened | facts.CycleReopened):
             self._partitions[fact.cycle] = partition
-        self._share = partition, epoch
+        self._begin_lease()
+        batch = self._batch
+        batch.share = partition, epoch
         try:
             super().append(fact, agent)
         finally:
-            self._share = None
+            batch.share = None
         if isinstance(fact, facts.CycleWritten) and fact.closing.again is None:
             self._partitions.pop(fact.cycle, None)
 
@@ -173,20 +175,12 @@ class NodeJournal(Journal):
 
     def add_fact(self, fact: EventRow) -> None:
         """Add a fact to the batch."""
-        self._begin_lease()
         super().add_fact(fact)
-        self._batch.event_shares.append(self._share)
-
-    def add(self, write: Write, row: Any, size: int = 0, origin: Origin = NO_ORIGIN) -> None:
-        """Add a row to the batch, with its size in bytes and the cycle that it belongs to."""
-        self._begin_lease()
-        self._batch.share = self._share
-        super().add(write, row, size, origin)
+        self._batch.event_shares.append(self._batch.share)
 
     def begin(self, cycle_id: str, agent: str, cycle: Unfinished | CycleOpened) -> None:
         """Add a cycle that begins; its row is written only if it does not end in the same batch."""
-        self._begin_lease()
-        self._begun_shares[cycle_id] = self._share
+        self._begun_shares[cycle_id] = self._batch.share
         super().begin(cycle_id, agent, cycle)
 
     async def safe(self) -> None:
@@ -212,7 +206,6 @@ class NodeJournal(Journal):
         shares = [self._begun_shares.get(cycle_id) for cycle_id in self.begun]
         self._begun_shares.clear()
         batch = self._batch
-        batch.share = None
         super()._close_batch()
         if shares:  # the facts of the beginnings were put first, the rows of the open cycles last
             batch.event_shares[:0] = shares
