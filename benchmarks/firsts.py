@@ -27,7 +27,7 @@ from benchmarks.model_server import serving
 from benchmarks.model_shapes import FOUND
 from benchmarks.table import Goals, Line, compared, number
 from spar import Agent, Call, tool
-from spar.service.process.garbage import Collections, work_of
+from spar.service.garbage import Collections, work_of
 
 #: Seconds: what is owed, and the moonshot.
 FIRSTS: dict[str, tuple[str, Goals]] = {

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from spar.service.process.garbage import Collections
+from spar.service.garbage import Collections
 from spar.threads import take_short_turns
 
 Batch = Callable[[int], Awaitable[int | None]]

@@ -73,8 +73,7 @@ class Options(Struct, frozen=True):
     def agent(self) -> Iterator[Any]:
         """Build an agent in this process and lock its state directory meanwhile. A running service ends the command."""
         from spar.agent.agent import build_agent
-        from spar.service.process.refusal import CannotStartError
-        from spar.service.process.run import take_state_dir
+        from spar.service.process import CannotStartError, take_state_dir
 
         loaded = self.load()
         try:

@@ -199,7 +199,7 @@ async def list_sensors(store: AgentStore, given: RowsChoice) -> dict[str, dict[s
     if store.agent is None:
         sensors = {part.label: {"state": NOT_RUNNING} for part in store.configuration("sensors").settings.sensors}
     else:
-        from spar.service.health_metrics import snapshot_of
+        from spar.service.agent_metrics import snapshot_of
 
         sensors = snapshot_of(store.agent.setup.modules["sense"].part).get("sensors", {})
     return dict(chosen(given, sensors.items()))

@@ -1,21 +1,235 @@
-"""Metrics of an agent's work: state, cycles, calls, messages, channels, sensors, learning, incidents.
+"""Metrics of an agent: of its work (state, cycles, calls, messages, channels, sensors, learning, incidents), and of its
+health (progress, ages, queues, losses, repairs, memory and disk).
 
-The metrics of its health are in `spar.service.health_metrics`.
+Those of its health are read from snapshots of the parts (`snapshot`). Reading them neither accesses the disk nor delays
+a cycle. A part without a snapshot has no series.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from spar.agent.parts import AgentParts
 from spar.health.alerts import KINDS
+from spar.health.ladder import STEPS
+from spar.health.watchdog import WATCHDOG
 from spar.loop.setup import expected_interval
+from spar.ports.any_part import Watchable, offers
 from spar.ports.nodes import nodes_of
-from spar.service.health_metrics import Read, Row, Samples, by_two, incidents, sensors
+from spar.protocols import Warns
+from spar.types import PHASES
 
 if TYPE_CHECKING:
     from spar.channels.outbox import Outbox
+
+#: Samples of a metric: its number, None for no sample, or numbers by the value, or the values, of its labels.
+Samples: TypeAlias = float | Mapping[Any, float] | None
+#: Function that reads the samples of a metric from an agent.
+Read = Callable[[AgentParts], Samples]
+#: Metric: its kind, name and help, the names of its labels, and its reader.
+Row = tuple[str, str, str, list[str], Read]
+#: The label `sensor` in `spar_shed_total` for perceptions that were pushed to the agent; no sensor can have this name.
+PUSHED = "(push)"
+
+
+def snapshot_of(part: object) -> Mapping[str, Any]:
+    """Return the snapshot of a part.
+
+    Returns: an empty mapping if the part offers none; `{"error": sentence}` if it raises or returns no mapping.
+    """
+    try:
+        snapshot: object = part.snapshot() if offers(part, Watchable) else {}
+    except Exception as error:  # the part may be a user's; the snapshots of the others are still needed
+        return {"error": f"its snapshot() raised {error!r:.200}"}
+    if not isinstance(snapshot, Mapping):
+        return {"error": f"its snapshot() returned {type(snapshot).__name__}, expected a mapping"}
+    return snapshot
+
+
+def warnings_of(agent: AgentParts) -> list[str]:
+    """Return the modules' warnings about the configuration; may be called from any thread."""
+    warnings: list[str] = []
+    for module in agent.setup.modules.values():
+        if isinstance(module.part, Warns):
+            try:
+                warnings += [str(warning) for warning in module.part.warnings()]
+            except Exception as error:  # a user's part failed; the others are still read
+                warnings.append(f"{module.name} cannot say what is wrong with it: {error!r:.200}")
+    return warnings
+
+
+def sensors(agent: AgentParts) -> Mapping[str, Any]:
+    """Return the snapshots of the sensors, by name."""
+    return _section(snapshot_of(agent.setup.modules["sense"].part), "sensors")
+
+
+def incidents(agent: AgentParts, group: str) -> Samples:
+    """Return numbers of incidents: `open` and `opened` by severity, `closed` by ending."""
+    return _section(_section(snapshot_of(agent.setup.modules["sense"].part), "incidents"), group)
+
+
+def _section(snapshot: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the mapping under a key of a snapshot; an empty one if there is none."""
+    section = snapshot.get(key)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _progress(agent: AgentParts) -> Samples:
+    """Return the Unix time at which a cycle, or a phase of one, was last completed; 0 before the first."""
+    sessions = list(agent.sessions.by_key.values())
+    latest = [session.last_completed for session in sessions if session.is_standing]
+    if not latest or not agent.last_completed_at:
+        return 0.0
+    open_ones = [cycle for session in sessions if (cycle := session.cycle) is not None and cycle.phases]
+    latest += [cycle.started + sum(cycle.phases.values()) for cycle in open_ones]
+    return agent.core.clock.now().timestamp() - (agent.core.clock.monotonic() - max(latest))
+
+
+def _oldest_cycle(agent: AgentParts) -> Samples:
+    """Return the age of the oldest running cycle in seconds; 0 if none runs."""
+    now = agent.core.clock.monotonic()
+    cycles = [session.cycle for session in list(agent.sessions.by_key.values())]
+    return max((now - cycle.started for cycle in cycles if cycle is not None), default=0.0)
+
+
+def _longest_calls(agent: AgentParts) -> Samples:
+    """Return the age of the oldest running call of each tool, in seconds."""
+    longest: dict[str, float] = {}
+    for call in snapshot_of(agent.setup.modules["act"].part).get("running") or ():
+        if (seconds := call.get("seconds")) is not None:
+            longest[call["tool"]] = max(longest.get(call["tool"], 0.0), seconds)
+    return longest
+
+
+def _depths(agent: AgentParts) -> Samples:
+    """Return the number of waiting items of each queue."""
+    return {
+        "inbox": sum(session.waiting for session in list(agent.sessions.by_key.values())),
+        "sensors": sum(sensor.get("waiting", 0) for sensor in sensors(agent).values()),
+        "store": agent.agent_state.account["waiting"],
+        "journal": agent.health.pressure.store.get("queued", 0),
+        "events": agent.core.events.waiting,
+    }
+
+
+def _ages(agent: AgentParts) -> Samples:
+    """Return the age of the oldest item of each queue, in seconds; 0 if the queue is empty."""
+    now = agent.core.clock.monotonic()
+    oldest = [since for session in list(agent.sessions.by_key.values()) if (since := session.oldest) is not None]
+    ages = [sensor.get("oldest_age") or 0.0 for sensor in sensors(agent).values()]
+    return {"inbox": max(now - min(oldest, default=now), 0.0), "sensors": max(ages, default=0.0)}
+
+
+def _overdue(agent: AgentParts) -> Samples:
+    """Return the seconds by which the next poll of each periodic sensor is overdue; 0 if it is not."""
+    return {name: max(sensor["last_poll_age"] - sensor["every"], 0.0) for name, sensor in sensors(agent).items()
+            if sensor.get("every") and sensor.get("last_poll_age") is not None}  # fmt: skip
+
+
+def by_two(sections: Mapping[str, Any], *keys: str) -> dict[tuple[str, str], float]:
+    """Return the numbers of each section by its name and their own. Args: keys: where they stand in a section."""
+    return {(name, kind): number for name, section in sections.items() if isinstance(section, Mapping)
+            for kind, number in list(reduce(_section, keys, section).items())}  # fmt: skip
+
+
+def _pipeline(agent: AgentParts) -> Samples:
+    """Return the counts of each stage: `in`, `touched`, `dropped`, `merged`, `cut`, and counts of its own."""
+    return by_two(_section(snapshot_of(agent.setup.modules["sense"].part), "pipeline"))
+
+
+def _shed(agent: AgentParts) -> Samples:
+    """Return the number of perceptions that were not kept, by sensor and reason."""
+    refused = agent.conversations.submission.refused if agent.has_conversations else 0
+    return {(PUSHED, "refused"): refused, **by_two(sensors(agent), "shed")}
+
+
+def _restarts(agent: AgentParts) -> Samples:
+    """Return the number of restarts of the loop, each module and each sensor."""
+    of_sensors = {f"sensor:{name}": sensor.get("restarts", 0) for name, sensor in sensors(agent).items()}
+    return {**dict.fromkeys((*PHASES, "loop"), 0), **agent.health.judge.ladder.restarted, **of_sensors}
+
+
+def _quarantined(agent: AgentParts) -> Samples:
+    """Return how many handlers and hooks are off, and 1 for each sensor in quarantine."""
+    of_sensors = {f"sensor:{name}": sensor.get("state") == "quarantined" for name, sensor in sensors(agent).items()}
+    return {"handlers": len(agent.core.events.off), "hooks": len(agent.core.hooks.off), **of_sensors}
+
+
+def _sandboxes(agent: AgentParts) -> Samples:
+    """Return the level of the sandbox of each tool that has one."""
+    parts = _section(snapshot_of(agent.setup.modules["act"].part), "parts")
+    sandboxes = {name: _section(part, "sandbox") for name, part in parts.items() if isinstance(part, Mapping)}
+    return {name: sandbox["level"] for name, sandbox in sandboxes.items() if "level" in sandbox}
+
+
+def _read(source: Callable[[AgentParts], Mapping[str, Any]], key: str) -> Read:
+    """Return the reader of one figure of a snapshot; the figure may be a mapping from kinds to numbers."""
+    return lambda agent: source(agent).get(key)
+
+
+_recovery = partial(_read, lambda agent: snapshot_of(agent.recovery))
+_store = partial(_read, lambda agent: agent.health.pressure.store)
+_pressure = partial(_read, lambda agent: agent.health.pressure.snapshot())
+
+#: Each metric: kind, name, help, labels beside that of the agent, and the function that reads it from an agent.
+HEALTH: tuple[Row, ...] = (
+    ("gauge", "spar_loop_last_progress_timestamp_seconds", "When a phase or a cycle was last completed (0: not yet)",
+     [], _progress),
+    ("gauge", "spar_cycle_oldest_open_seconds", "For how long the oldest open cycle has been open", [], _oldest_cycle),
+    ("gauge", "spar_call_longest_running_seconds", "For how long the oldest running call of a tool has run", ["tool"],
+     _longest_calls),
+    ("gauge", "spar_event_loop_lag_seconds", "The longest that the event loop took to answer, within about a minute",
+     [], lambda a: WATCHDOG.lag(a.requests.loop)),
+    ("gauge", "spar_queue_depth", "Items that wait, by queue: inbox, sensors, store, journal, events", ["class"],
+     _depths),
+    ("gauge", "spar_queue_oldest_seconds", "For how long the oldest has waited, by queue", ["class"], _ages),
+    ("gauge", "spar_sensor_overdue_seconds", "For how long the next poll of a sensor is overdue (0: it is not)",
+     ["sensor"], _overdue),
+    ("counter", "spar_shed_total", "Perceptions not kept, by sensor and reason", ["sensor", "reason"], _shed),
+    ("counter", "spar_pipeline_total", "Perceptions by stage of the pipeline and by their fate there",
+     ["stage", "fate"], _pipeline),
+    ("counter", "spar_trigger_missed_total", "Ticks that did not run when they were due, over all restarts",
+     ["trigger", "reason"], lambda a: by_two(sensors(a), "missed", "counts")),
+    ("counter", "spar_child_restarts_total", "Restarts of modules, sensors, the loop", ["child"], _restarts),
+    ("gauge", "spar_quarantined", "Sensors in quarantine (1), and how many handlers and hooks are turned off",
+     ["child"], _quarantined),
+    ("counter", "spar_recovery_steps_total", "Steps of recovery that were taken", ["step"],
+     lambda a: {step: a.health.judge.ladder.counts.get(step, 0) for step in STEPS}),
+    ("gauge", "spar_degraded", "1 while the planner is degraded, or works without one of its models", [],
+     lambda a: a.health.makes_do),
+    ("gauge", "spar_model_state", "1 for a model's state: closed (in use), open (not asked), half_open (tried)",
+     ["model", "state"], lambda a: {(model["model"], state): model["state"] == state
+                                    for model in a.health.models.report()
+                                    for state in ("closed", "open", "half_open")}),
+    ("counter", "spar_subscriber_gaps_total", "Gap events that slow readers of events received", [],
+     lambda a: a.core.events.gaps),
+    ("counter", "spar_series_overflow_total", "Calls of tools beyond the bound of distinct tools", [],
+     lambda a: a.account.calls.overflow),
+    ("gauge", "spar_sandbox_level", "The sandbox that programs of a tool run in (0: none, 2: all probes refused)",
+     ["tool"], _sandboxes),
+    ("counter", "spar_hook_requests_total", "Requests to webhooks by how they ended", ["hook", "outcome"],
+     lambda a: by_two(sensors(a), "requests")),
+    ("gauge", "spar_memory_resident_bytes", "Memory of the process as last read", [], _pressure("memory_bytes")),
+    ("gauge", "spar_disk_free_bytes", "Free room on the disk of the state directory, as last read", [],
+     _pressure("disk_free_bytes")),
+    ("gauge", "spar_disk_least_free_bytes", "Free room on the disk below which no new work is accepted", [],
+     _pressure("disk_least_free_bytes")),
+    ("counter", "spar_caches_shed_total", "Cache entries that were dropped to free memory", [], _pressure("shed")),
+    ("gauge", "spar_database_bytes", "Size of the database, as last read", [], _store("bytes")),
+    ("gauge", "spar_wal_bytes", "Size of its write-ahead log, as last read", [], _store("wal_bytes")),
+    ("gauge", "spar_in_doubt", "Calls that may or may not have had their effect", [], _recovery("in_doubt")),
+    ("gauge", "spar_dead_letters", "Work that was put aside after too many attempts", [], _recovery("dead_letters")),
+    ("counter", "spar_dead_letter_total", "Work that was put aside so far, by kind", ["kind"],
+     _recovery("dead_by_kind")),
+    ("gauge", "spar_items_waiting", "Accepted work that runs or waits", [], _recovery("in_hand")),
+    ("gauge", "spar_items_to_retry", "Work that waits for its next attempt", [], _recovery("to_be_retried")),
+    ("gauge", "spar_open_cycles", "Cycles begun in the journal and not ended", [], _recovery("open_cycles")),
+)  # fmt: skip
+
+
+# -- its work
 
 STATES = ("created", "running", "pausing", "paused", "stopping", "stopped", "failed")
 SENSOR_STATES = ("ok", "backing_off", "quarantined")

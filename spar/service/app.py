@@ -35,10 +35,10 @@ from spar.ports.any_part import has
 from spar.ports.store import OptionalStore
 from spar.records.audit import AuditDraft, refine
 from spar.review.pending_approvals import Waiting
+from spar.service.agent_metrics import snapshot_of, warnings_of
 from spar.service.changes import ROWS as CHANGES
 from spar.service.changes import ChangeRecord
 from spar.service.feed import Feed
-from spar.service.health_metrics import snapshot_of, warnings_of
 from spar.service.metrics import Metrics
 from spar.service.tokens import Tokens
 from spar.threads import Threads

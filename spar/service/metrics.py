@@ -3,7 +3,7 @@
 No code here runs in a cycle: the loop only appends to the statistics, a scrape adds them up. Each service has its own
 registry, so two services can live in one process. Label values come from closed or bounded sets; agents beyond
 `MOST_AGENTS` are only counted. Names follow the conventions of Prometheus: base units, `_total` for counters. The
-tables of the metrics are in `spar.service.agent_metrics` and `spar.service.health_metrics`.
+tables of the metrics are in `spar.service.agent_metrics` and `spar.service.agent_metrics`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from prometheus_client.registry import Collector
 from spar.agent.parts import AgentParts
 from spar.observe.stats import BOUNDS, Series
 from spar.review.pending_approvals import Waiting
-from spar.service.agent_metrics import PER_AGENT, attached
-from spar.service.health_metrics import HEALTH, Samples, by_two
+from spar.service.agent_metrics import HEALTH, PER_AGENT, Samples, attached, by_two
 
 if TYPE_CHECKING:
     from spar.replay.shadow import Shadow

@@ -32,9 +32,8 @@ from spar.server.api.openapi import PATH_PARAMETERS, has_body, plain_path, query
 from spar.server.problems import STATUS_OF
 from spar.server.routes.applications import probes, served
 from spar.service import exit_codes as exits
-from spar.service.agent_metrics import PER_AGENT
+from spar.service.agent_metrics import HEALTH, PER_AGENT
 from spar.service.app import Service
-from spar.service.health_metrics import HEALTH
 from spar.service.metrics import Metrics
 from tests.docs.live_events_part import live_events_part
 from tests.docs.page_parts import begin, code, one_line

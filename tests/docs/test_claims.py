@@ -21,8 +21,7 @@ from spar.health.ladder import STEPS
 from spar.hooks import POINTS
 from spar.server.problems import STATUS_OF
 from spar.service import exit_codes as exits
-from spar.service.agent_metrics import PER_AGENT
-from spar.service.health_metrics import HEALTH
+from spar.service.agent_metrics import HEALTH, PER_AGENT
 from spar.service.metrics import Metrics
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"

@@ -16,7 +16,7 @@ from spar.ids import new_id
 from spar.records.journal import Item
 from spar.runs.ends import CALLED_OFF
 from spar.runs.runs import Run
-from spar.service.process.process import HARMLESS
+from spar.service.process import HARMLESS
 from spar.testing import VirtualClock
 from spar.types import Action, Perception
 from spar.types.values import AlertKind

@@ -15,8 +15,7 @@ from spar.events import LoopCompleted
 from spar.health.judge import Pressure, ResourceBounds
 from spar.observe.stats import MOST_TOOLS
 from spar.protocols import SensorContext, SensorSpec
-from spar.service.agent_metrics import PER_AGENT
-from spar.service.health_metrics import HEALTH, PUSHED
+from spar.service.agent_metrics import HEALTH, PER_AGENT, PUSHED
 from spar.service.metrics import MOST_VALUES, OTHER, Metrics, bounded
 from spar.testing import ScriptedSense, VirtualClock
 from spar.types import Call, CallResult, Perception

@@ -29,8 +29,8 @@ from spar.decoding import encode
 from spar.events import HealthAlert, HealthRecovered, LoopCompleted, ModelStateChanged
 from spar.observe.sink import configure
 from spar.protocols import ModelState
+from spar.service.agent_metrics import warnings_of
 from spar.service.app import Service, describe
-from spar.service.health_metrics import warnings_of
 from spar.service.metrics import Metrics
 from spar.testing import VirtualClock
 

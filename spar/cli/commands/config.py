@@ -82,7 +82,7 @@ def check(options: Options, is_fixed: bool) -> None:
       spar config check --fix
     """
     from spar.agent.agent import build_agent
-    from spar.service.health_metrics import warnings_of
+    from spar.service.agent_metrics import warnings_of
 
     if is_fixed:
         _write_new_names(options)

@@ -50,8 +50,8 @@ def run(options: Options, resume: bool, shadow: Path | None) -> int:
     loaded = options.load()
     beside = None if shadow is None else options.by(shadow).load()
     from spar.server.front import front_of
-    from spar.service.process.refusal import CannotStartError
-    from spar.service.process.run import run as run_service
+    from spar.service.process import CannotStartError
+    from spar.service.process import run as run_service
 
     is_read = sys.stderr.isatty() and loaded.settings.log.format != "json"
     folder = loaded.folder / loaded.settings.service.state_dir

@@ -76,7 +76,7 @@ async def list_rules(store: AgentStore, given: RulesChoice) -> list[RuleRow]:
         names = [str(table.get("name", "")) for table in store.configuration("rules").settings.rules]
         rows = [convert({"name": name, **counts.get(name, {})}, RuleRow, strict=False) for name in names]
     else:
-        from spar.service.health_metrics import snapshot_of
+        from spar.service.agent_metrics import snapshot_of
 
         snapshot = snapshot_of(store.agent.setup.modules["plan"].part)
         planners = snapshot.get("planners", {"": snapshot}).values()  # a chain of planners has one for each

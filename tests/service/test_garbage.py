@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from spar import Action, Agent, Perception
-from spar.service.process.garbage import DUE, EVERY, FROZEN_FOR, OVERDUE, YOUNG, Collections, work_of
+from spar.service.garbage import DUE, EVERY, FROZEN_FOR, OVERDUE, YOUNG, Collections, work_of
 from spar.testing import VirtualClock
 
 

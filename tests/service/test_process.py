@@ -15,7 +15,7 @@ from spar.config.load import load
 from spar.events import StateChanged
 from spar.observe.sink import Logs
 from spar.service.app import Service
-from spar.service.process.process import Process
+from spar.service.process import Process
 
 
 class NoServer:

@@ -1,39 +1,49 @@
-"""The service while it runs in the foreground, and its reactions to signals.
+"""The service in the foreground, from the first log line to the exit code: its life, and its reactions to signals.
 
 SIGTERM and SIGINT drain the agent; a second one cancels its work. SIGHUP reads the configuration again. SIGUSR1 writes
 the state and the stacks to the log, also while the event loop is blocked. Standard output stays empty; logs go to
-standard error.
+standard error. systemd gets datagrams at `$NOTIFY_SOCKET`, and nothing without that variable; see sd_notify(3).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import faulthandler
 import os
 import signal
+import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from spar.agent.agent import build_agent
 from spar.agent.parts import AgentParts
+from spar.config.lines import explain
 from spar.config.tables.section import settings_of
 from spar.config.tables.settings import Loaded, Settings
-from spar.errors import ConfigError, SparError
+from spar.errors import ConfigError, KeyPath, SparError
+from spar.failpoints import arm
+from spar.fs.lock import STATE_LOCK, FileLock, LockHeldError
 from spar.health import relief
 from spar.health.judge import ResourceBounds
 from spar.health.reported import ApprovalAlerts, alert_quarantines
 from spar.health.watchdog import LOOK_EVERY, WATCHDOG, stack_of
 from spar.observe.logs import get_logger
-from spar.observe.sink import Logs
+from spar.observe.sink import Logs, configure
 from spar.observe.stacks import stack_of_task
 from spar.parts.factory import home_of
 from spar.records.audit import AuditDraft, auditing
 from spar.service import exit_codes as exits
+from spar.service import garbage
+from spar.service.agent_metrics import warnings_of
 from spar.service.app import Service, describe_session
-from spar.service.process import garbage
-from spar.service.process.refusal import CannotStartError, cannot
-from spar.service.process.systemd import SystemdNotifier
+from spar.service.event_log import log_events
+from spar.threads import take_short_turns
 
 log = get_logger("spar.runner")
 #: File in the state folder with the reason why the service last gave up; its modification time is the time of that.
@@ -43,6 +53,41 @@ HARMLESS = {
     "failing", "slow", "runs", "memory", "disk", "budget", "provider", "prompt", "cache", "sensor", "channel",
     "approval",
 }  # fmt: skip
+
+
+class CannotStartError(Exception):
+    """Error of a service that cannot start; `code` is the exit code of the process."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def cannot(sentence: str, path: KeyPath, loaded: Loaded, code: int) -> CannotStartError:
+    """Return the error for the setting at `path`, with file and line."""
+    return CannotStartError(str(explain(ConfigError(sentence, path=path), loaded.sources)), code)
+
+
+class SystemdNotifier:
+    """Sender of states to the service manager, if there is one. It never raises: the service works without it."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        address = environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        usec = environ.get("WATCHDOG_USEC", "")
+        is_ours = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        #: Seconds between two beats (half of systemd's limit), None if systemd expects none.
+        self.beat_every = int(usec) / 2e6 if usec.isdigit() and int(usec) and is_ours else None
+
+    def send(self, *lines: str) -> None:
+        """Send one datagram with these lines, such as `READY=1`."""
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel:
+                channel.sendto("\n".join(lines).encode(), self._address)
+        except OSError:
+            pass
 
 
 class Listener(Protocol):
@@ -282,3 +327,134 @@ async def _collect(collections: garbage.Collections) -> None:
     while True:
         await asyncio.sleep(garbage.EVERY)
         collections.look()
+
+
+# -- the life of the process: lock the folders, build the agent, run it, return the exit code
+
+
+def run(
+    loaded: Loaded,
+    serve: Serve,
+    *,
+    reload: Callable[[], Loaded] | None = None,
+    resume: bool = False,
+    shadow: Loaded | None = None,
+    on_started: Callable[[Mapping[str, str]], None] = lambda addresses: None,
+) -> int:
+    """Run the service until it is stopped, and return the exit code.
+
+    Args:
+        serve: Returns the HTTP servers.
+        reload: Returns the configuration as its files have it now; default: loads the same file again.
+        resume: Run also if the former process ended while it was paused.
+        shadow: A second configuration, which decides beside this one without effects.
+        on_started: Called with the addresses of the servers once the service runs.
+    Raises: CannotStartError, ConfigError with one sentence, before the agent runs.
+    """
+    arm(os.environ)
+    keep_to_oneself()
+    take_short_turns()
+    lock = take_state_dir(loaded)
+    try:
+        agent = build_agent(loaded)
+        log_events(agent.core, agent.reports, agent.setup.modules["sense"].name)
+        settings = loaded.settings.log
+        logs = configure(settings.level, settings.format, file=_log_file(loaded))
+        if agent.core.traces is not None:
+            logs.names = agent.core.traces.names
+        for warning in warnings_of(agent):
+            log.warning("something configured cannot be used", agent=agent.core.name, reason=warning)
+        process: Process | None = None
+        try:
+            process = Process(loaded, agent, logs, reload, serve, is_to_resume=resume)
+            process.on_started = on_started
+            if shadow is not None:
+                _attach_shadow(process, shadow, loaded)
+            return _run_in_loop(process)
+        finally:
+            if process is not None and process.service.shadow is not None:
+                process.service.shadow.close()
+            logs.close()
+    finally:
+        lock.release()
+
+
+def _attach_shadow(process: Process, shadow: Loaded, loaded: Loaded) -> None:
+    """Let a second configuration decide beside the service. Raises: ConfigError for one that cannot be used."""
+    from spar.replay.shadow import Shadow
+
+    agent = process.agent
+    process.service.shadow = Shadow(shadow, loaded, agent.core.name)
+    process.service.shadow.attach(agent.core.events.subscribe)
+
+
+def keep_to_oneself() -> None:
+    """Keep other processes of this user from reading our memory and environment, which hold secrets, and disable core
+    dumps.
+
+    See PR_SET_DUMPABLE in prctl(2). Programs that tools start get the default back on exec.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+
+
+def take_state_dir(loaded: Loaded) -> FileLock:
+    """Create the folders of the service and lock the state folder. Raises: CannotStartError."""
+    home = home_of(loaded)
+    for key, folder in (("state_dir", Path(home.state)), ("workspace", Path(home.workspace))):
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700 if key == "state_dir" else 0o777)
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(13, "Permission denied")
+        except OSError as error:
+            refusal = f"service.{key} = {str(folder)!r}: cannot be written: {error.strerror}"
+            sentence = f"{refusal}; choose another folder or change its owner"
+            raise cannot(sentence, ("service", key), loaded, exits.CANNOT_CREATE) from None
+    lock = FileLock(Path(home.state, STATE_LOCK))
+    try:
+        lock.acquire()
+    except LockHeldError as error:
+        who = f"process {error.pid}" if error.pid else "another process"
+        sentence = f"{home.state}: {who} already runs on this data; use `spar status` and `spar stop`"
+        raise CannotStartError(f"{sentence}, or give this one a state_dir of its own", exits.CANNOT_CREATE) from None
+    except OSError as error:
+        raise CannotStartError(f"{home.state}: cannot be locked: {error.strerror}", exits.CANNOT_CREATE) from None
+    return lock
+
+
+def _run_in_loop(process: Process) -> int:
+    """Run the process to its end in a new event loop and return the exit code.
+
+    Tasks and threads that ignore their cancellation do not keep the process alive: it exits with `os._exit` then.
+    """
+    faulthandler.enable(2)
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        code = loop.run_until_complete(process.main())
+    finally:
+        survivors = _cancel_tasks(loop)
+    if survivors or process.agent.left_behind:
+        log.error("work ignored its cancellation and ends with the process", tasks=survivors)
+        process.logs.close()
+        sys.stderr.flush()
+        os._exit(code)
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    return code
+
+
+def _cancel_tasks(loop: asyncio.AbstractEventLoop, within: float = 1.0) -> int:
+    """Cancel all tasks and wait for them, `within` seconds; return how many still run."""
+    tasks = [task for task in asyncio.all_tasks(loop) if not task.done()]
+    for task in tasks:
+        task.cancel()
+    until = time.monotonic() + within
+    while any(not task.done() for task in tasks) and time.monotonic() < until:
+        loop.run_until_complete(asyncio.sleep(0.01))
+    return sum(not task.done() for task in tasks)
+
+
+def _log_file(loaded: Loaded) -> Path | None:
+    name = loaded.settings.log.file
+    return None if name is None else loaded.folder / name
