@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar
 
 if TYPE_CHECKING:
     from spar.protocols import Host
@@ -55,7 +55,6 @@ def _members(port: Any) -> tuple[tuple[str, bool], ...]:
     return tuple(members.items())
 
 
-@runtime_checkable
 class Attachable(Protocol):
     """Part that uses services of its agent."""
 
@@ -63,7 +62,6 @@ class Attachable(Protocol):
         """Store the services that the agent lends; called once, before the part is opened."""
 
 
-@runtime_checkable
 class Watchable(Protocol):
     """Part that can report its condition."""
 
@@ -71,7 +69,6 @@ class Watchable(Protocol):
         """Return JSON-able values by name, from any thread. An exception is shown in their place."""
 
 
-@runtime_checkable
 class Sheddable(Protocol):
     """Part with a cache that it can give up to free memory."""
 
@@ -79,7 +76,6 @@ class Sheddable(Protocol):
         """Drop entries that can be made again; return their number."""
 
 
-@runtime_checkable
 class Named(Protocol):
     """Part that states its name."""
 
@@ -87,7 +83,6 @@ class Named(Protocol):
     def name(self) -> str: ...
 
 
-@runtime_checkable
 class TellsListeners(Protocol):
     """Bus that can tell whether anybody hears a class of events, so that no other is made."""
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, time
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
 
@@ -49,7 +49,6 @@ class Notice(Struct, frozen=True):
     alert_id: str = ""
 
 
-@runtime_checkable
 class DeliversNotices(Protocol):
     """Notifier that gets the whole notice."""
 
@@ -216,7 +215,6 @@ class ChannelContext(Struct, frozen=True):
     hears: Callable[[str], bool] = lambda sender: True
 
 
-@runtime_checkable
 class Channel(Protocol):
     """Channel. All its methods are async, except `limits`, and end when they are cancelled. A class that inherits from
     this one has only to define what it can do: a notifier only sends."""

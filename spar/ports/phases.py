@@ -7,7 +7,7 @@ that is awaited is declared `async`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spar.ports.any_part import has
 from spar.protocols import Context, Lent
@@ -88,7 +88,6 @@ class OptionalSense(Protocol):
         """Return what `taught` returns, from the rows in a store. Raises: the errors of the store."""
 
 
-@runtime_checkable
 class ClosableStream(Protocol):
     """Stream of calls that releases resources when it is not read to its end."""
 
@@ -96,7 +95,6 @@ class ClosableStream(Protocol):
         """Close the stream; called once, also after its end."""
 
 
-@runtime_checkable
 class HearsFeedback(Protocol):
     """Reflector that understands later feedback on actions."""
 
@@ -104,7 +102,6 @@ class HearsFeedback(Protocol):
         """Return the reflection on feedback about runs and cycles that have ended; it includes the feedback itself."""
 
 
-@runtime_checkable
 class ListsAtOnce(Protocol):
     """Approvals that can be listed without awaiting."""
 

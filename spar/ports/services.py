@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from msgspec import Struct, field
 
 
-@runtime_checkable
 class Embedder(Protocol):
     """Model that embeds texts; safe from any thread."""
 
@@ -73,7 +72,6 @@ class ProgramEnd(Struct, frozen=True):
     sandbox: int
 
 
-@runtime_checkable
 class Programs(Protocol):
     """Runner of programs."""
 

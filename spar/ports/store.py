@@ -27,7 +27,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -154,7 +154,6 @@ class WorkJournal(Protocol):
         """Return why nothing more can be accepted now; "" when it can."""
 
 
-@runtime_checkable
 class Journal(WorkJournal, CallJournal, Protocol):
     """All that an agent records of its work while the store is open."""
 
@@ -303,7 +302,6 @@ class Care(Protocol):
 # -- the store in full, and its optional members
 
 
-@runtime_checkable
 class SearchesTranscripts(Protocol):
     """Transcripts that can be searched."""
 
@@ -313,7 +311,6 @@ class SearchesTranscripts(Protocol):
         """Return the newest entries that contain all words."""
 
 
-@runtime_checkable
 class DurableStore(Rows, Records, Protocol):
     """Store in full; an async context manager that may be entered more than once.
 

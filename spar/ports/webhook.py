@@ -8,7 +8,7 @@ called in a thread of the server, `take` in the event loop of the agent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -40,7 +40,6 @@ class Taken(Struct, frozen=True):
     known: int = 0
 
 
-@runtime_checkable
 class Webhook(Protocol):
     """Sensor that others post to."""
 
@@ -72,7 +71,6 @@ class Webhook(Protocol):
         """Return the number of requests by outcome."""
 
 
-@runtime_checkable
 class HasWebhooks(Protocol):
     """Sense module with sensors that others post to."""
 
