@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from spar.agent.lifespan import CLOSE_WITHIN, Lifespan, Opening
 from spar.errors import SparError
-from spar.events import ErrorOccurred
 from spar.ports.any_part import Attachable, has, offers
 from spar.ports.phases import OptionalActor
 from spar.ports.planners import OptionalPlanner
 from spar.protocols import Host
 from spar.session.parts import SessionParts
-from spar.types import PHASES, Fault, Phase
+from spar.types import PHASES, Phase
 
 if TYPE_CHECKING:
     from spar.session.sessions import Session
@@ -60,11 +59,7 @@ class ModuleExchange:
             else:
                 await self._reopen(phase, is_anew=is_anew)
         except Exception as error:
-            fault = Fault.of(error, part=name, phase=phase)
-            self._core.log.error("restart failed", agent=self._core.name, part=name, reason=fault.message)
-            self._core.events.publish(
-                ErrorOccurred(cycle_id="", phase=phase, error=fault, policy="restart", exception=error)
-            )
+            self._core.report(self._core.log.error, "restart failed", error, name, phase, "restart")
         finally:
             self._is_busy = False
             self._requests.notify()

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from spar.backoff import Backoff
 from spar.errors import SparError
-from spar.events import ErrorOccurred
 from spar.loop.core import StopDeadline
 from spar.loop.cycle import RETRIES, Step
 from spar.loop.setup import PRODUCT_OF, Module, Pace
@@ -23,7 +22,7 @@ from spar.parts.defaults import MadeOnUse
 from spar.ports.any_part import Attachable, has, offers
 from spar.ports.phases import OptionalActor, OptionalSense
 from spar.session.parts import SessionParts
-from spar.types import PHASES, Fault, Phase
+from spar.types import PHASES, Phase
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
@@ -302,20 +301,9 @@ class Lifespan:
                 seconds = self._core.clock.monotonic() - began
                 error = opening.late(task, min(seconds, CLOSE_WITHIN)) if task in late else outcome_of(task)
                 if error is not None:
-                    self._not_closed(opening, error, is_left_behind=not task.done())
-
-    def _not_closed(self, opening: Opening, error: BaseException, *, is_left_behind: bool) -> None:
-        fault = Fault.of(error, part=opening.name, phase="close")
-        self._core.log.warning("closing failed", agent=self._core.name, part=opening.name, reason=fault.message,
-                    is_left_behind=is_left_behind)  # fmt: skip
-        self._core.events.publish(
-            ErrorOccurred(cycle_id="", phase="close", error=fault, policy="continue", exception=error)
-        )
+                    self._core.report(self._core.log.warning, "closing failed", error, opening.name, "close",
+                                      is_left_behind=not task.done())  # fmt: skip
 
     def _lost(self, opening: Opening, error: BaseException) -> None:
         """Report a module that closed by itself, for example after its background task failed."""
-        fault = Fault.of(error, part=opening.name, phase="open")
-        self._core.log.error("module ended by itself", agent=self._core.name, part=opening.name, reason=fault.message)
-        self._core.events.publish(
-            ErrorOccurred(cycle_id="", phase="open", error=fault, policy="continue", exception=error)
-        )
+        self._core.report(self._core.log.error, "module ended by itself", error, opening.name, "open")

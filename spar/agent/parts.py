@@ -344,12 +344,8 @@ class AgentParts(SessionParts):
         try:
             await self.open()
             await self.recovery.begin()
-            if has(
-                self.setup.modules["act"].part,
-                OptionalActor.abandon,
-                OptionalActor.waiting_runs,
-                OptionalActor.close_questions,
-            ):
+            actor = self.setup.modules["act"].part
+            if has(actor, OptionalActor.abandon, OptionalActor.waiting_runs, OptionalActor.close_questions):
                 await self.conversations.stops.forget_ended()
             if self.has_conversations and (interim := self.conversations.outbox.interim).has_earlier:
                 self.requests.in_background(interim.forget_ended(), "blocks of earlier answers of")

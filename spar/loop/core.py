@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from spar.bus.bus import HANDLING, Events
 from spar.clock import Clock
+from spar.events import ErrorOccurred
 from spar.hooks import Hooks
 from spar.observe.logs import Logger, get_logger
 from spar.state.apply import Ledger
 from spar.threads import is_cancelled
+from spar.types import Fault
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
@@ -162,6 +164,13 @@ class Core:
     def is_suspect(self, session: str) -> bool:
         """Return whether work of a session may have ended several processes that ran this agent."""
         return self.shared is not None and self.shared.is_suspect(session)
+
+    def report(self, write: Callable[..., None], message: str, error: BaseException, part: str, phase: str,
+               policy: str = "continue", **fields: Any) -> None:  # fmt: skip
+        """Log an error that belongs to no cycle, and publish it. Args: write: the method of the log."""
+        fault = Fault.of(error, part=part, phase=phase)
+        write(message, agent=self.name, part=part, reason=fault.message, **fields)
+        self.events.publish(ErrorOccurred(cycle_id="", phase=phase, error=fault, policy=policy, exception=error))
 
     def traceparent(self, to: str, cycle_id: str, *names: str) -> str:
         """Return the header that tells the receiver `to` which span a request belongs to; "" when tracing is off."""
