@@ -22,6 +22,7 @@ from spar.operations.operation import (
     Since,
     TimedChoice,
     chosen,
+    demanded,
     operation,
     readable,
     records_in,
@@ -410,10 +411,7 @@ class ChainCheck(Struct, frozen=True):
 
 
 def _log(store: AgentStore) -> AuditLog:
-    memory: OptionalStore = store.memory
-    if not has(memory, OptionalStore.audit):
-        raise LookupError("this store keeps no audit log")
-    return memory.audit
+    return demanded(store.memory, OptionalStore.audit, "this store keeps no audit log")
 
 
 @operation("audit list", "GET /v1/audit", "read", where="store", command=CommandForm(

@@ -181,6 +181,17 @@ def readable(values: Iterable[Any], of: type[Row]) -> list[Row]:
     return rows
 
 
+def demanded(part: Any, member: Callable[[Any], Out], sentence: str) -> Out:
+    """Return the value of an optional property of a part. Raises: LookupError with the sentence if it has none."""
+    from spar.ports.any_part import has
+
+    if not has(part, member):
+        raise LookupError(sentence)
+    described: Any = member
+    value: Out = getattr(part, described.fget.__name__)
+    return value
+
+
 class Column(Struct, frozen=True):
     """Column of a list for people.
 

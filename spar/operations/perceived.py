@@ -20,6 +20,7 @@ from spar.operations.operation import (
     RowsChoice,
     Since,
     chosen,
+    demanded,
     effect_form,
     operation,
 )
@@ -96,13 +97,10 @@ def _about(row: IncidentSummary) -> str:
 
 
 def _incidents_of(agent: AgentParts) -> IncidentsKept:
-    from spar.ports.any_part import has
     from spar.ports.phases import OptionalSense
 
-    sense: OptionalSense = agent.setup.modules["sense"].part
-    if not has(sense, OptionalSense.incidents):
-        raise LookupError(f"agent {agent.name!r} keeps no incidents: its sense module has none")
-    return sense.incidents
+    sentence = f"agent {agent.name!r} keeps no incidents: its sense module has none"
+    return demanded(agent.setup.modules["sense"].part, OptionalSense.incidents, sentence)
 
 
 def _one(incidents: list[Incident], id: str) -> Incident:

@@ -22,6 +22,7 @@ from spar.operations.operation import (
     Since,
     TimedChoice,
     chosen,
+    demanded,
     operation,
 )
 from spar.records.session import SessionRecord
@@ -132,13 +133,9 @@ async def _view(store: AgentStore) -> Callable[[SessionRecord], SessionView]:
 
 
 def _sessions(store: AgentStore) -> SessionStore:
-    from spar.ports.any_part import has
     from spar.ports.store import DurableStore
 
-    memory: DurableStore = store.memory
-    if not has(memory, DurableStore.sessions):
-        raise LookupError("this store keeps no sessions")
-    return memory.sessions
+    return demanded(store.memory, DurableStore.sessions, "this store keeps no sessions")
 
 
 @operation("sessions list", "GET /v1/sessions", "read", is_stored=True, command=CommandForm(
@@ -261,13 +258,9 @@ async def prompt_of(agent: AgentParts, session: str, message: str = "", *, with_
 
 
 def _transcripts(store: AgentStore) -> TranscriptStore:
-    from spar.ports.any_part import has
     from spar.ports.store import DurableStore
 
-    memory: DurableStore = store.memory
-    if not has(memory, DurableStore.transcripts):
-        raise LookupError("this store keeps no transcripts")
-    return memory.transcripts
+    return demanded(store.memory, DurableStore.transcripts, "this store keeps no transcripts")
 
 
 @operation("sessions transcripts", "GET /v1/transcripts", "read", where="store", served="stopping",
