@@ -104,9 +104,8 @@ class ModuleExchange:
             opened: list[Opening] = []
             try:
                 if self._core.state in ("running", "pausing", "paused"):
-                    await self._lifespan.open_parts(
-                        [opening for opening in openings if opening not in before], new, opened
-                    )
+                    added = [opening for opening in openings if opening not in before]
+                    await self._lifespan.open_parts(added, new, opened)
             except BaseException:
                 await self._lifespan.close_parts(opened)
                 raise

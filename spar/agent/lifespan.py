@@ -179,21 +179,16 @@ class Lifespan:
     def modules_of(self, parts: Mapping[Phase, Any]) -> dict[Phase, Module]:
         """Return the parts as modules; a part in use keeps its module. Raises: ContractError."""
         known: Mapping[Phase, Module] = self._setup.modules
-        return {
-            phase: known[phase]
-            if phase in known and known[phase].part is part
-            else Module(phase, part, self._core.clock)
-            for phase, part in parts.items()
-        }
+        return {phase: module if (module := known.get(phase)) is not None and module.part is part
+                else Module(phase, part, self._core.clock) for phase, part in parts.items()}  # fmt: skip
 
     def openings_of(self, modules: Mapping[Phase, Module]) -> tuple[Opening, ...]:
         """Return the openings of the memory and these modules, in order. Open ones are reused."""
         known = {id(opening.part): opening for opening in self.openings}
         parts = {id(part): part for part in (self._memory, *(module.part for module in modules.values()))
                  if isinstance(part, (AbstractAsyncContextManager, MadeOnUse)) or offers(part, Attachable)}  # fmt: skip
-        return tuple(
-            [known.get(key) or Opening(part, type(part).__qualname__, self._lost) for key, part in parts.items()]
-        )
+        openings = [known.get(key) or Opening(part, type(part).__qualname__, self._lost) for key, part in parts.items()]
+        return tuple(openings)
 
     def use(self, modules: dict[Phase, Module], openings: tuple[Opening, ...]) -> None:
         """Use these modules in every cycle that begins from now on."""
@@ -216,18 +211,9 @@ class Lifespan:
         table = getattr(self._core.settings.agent.phases, phase)
         policy = getattr(self._core.settings.agent.errors, phase)
         retries = table.retries or (RETRIES if policy == "retry" else 0)
-        return Step(
-            phase,
-            PHASES.index(phase),
-            self._setup.modules[phase].name,
-            PRODUCT_OF[phase],
-            self._stats.phases[phase].pending,
-            table.timeout or float("inf"),
-            retries + 1,
-            _backoff(table.backoff, 60.0),
-            table.grace,
-            policy,
-        )
+        return Step(phase, PHASES.index(phase), self._setup.modules[phase].name, PRODUCT_OF[phase],
+                    self._stats.phases[phase].pending, table.timeout or float("inf"), retries + 1,
+                    _backoff(table.backoff, 60.0), table.grace, policy)  # fmt: skip
 
     async def open(self, then: Callable[[], Awaitable[object]]) -> None:
         """Open the modules, in order, then call `then`. If one fails, close those opened before it. Idempotent.

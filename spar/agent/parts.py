@@ -63,11 +63,8 @@ def _is_limited(budgets: BudgetSettings) -> bool:
 @shared
 def _run_limits(runs: RunSettings) -> Limits:
     """Return the limits of a run; money in millionths."""
-    most: dict[str, int] = {
-        quantity: in_micro(amount)
-        for quantity in QUANTITIES
-        if quantity != "effects" and (amount := getattr(runs, quantity)) != "off"
-    }
+    amounts = {quantity: getattr(runs, quantity) for quantity in QUANTITIES if quantity != "effects"}
+    most: dict[str, int] = {quantity: in_micro(amount) for quantity, amount in amounts.items() if amount != "off"}
     return Limits(runs.timeout, most, runs.patience)
 
 
@@ -95,9 +92,8 @@ class AgentParts(SessionParts):
     ledger_of: ClassVar[Callable[[AgentParts, str], Ledger] | None] = None
 
     def __init__(self, name: str, clock: Clock, settings: Settings, memory: Any, home: Home | None) -> None:
-        core = self.core = Core(
-            name, clock, settings, AgentParts.ledger_of(self, name) if AgentParts.ledger_of else None
-        )
+        ledger = AgentParts.ledger_of(self, name) if AgentParts.ledger_of else None
+        core = self.core = Core(name, clock, settings, ledger)
         setup = self.setup = Setup()
         self.home, self.memory = home, memory
         account = self.account = Stats()

@@ -87,9 +87,8 @@ class Stepper:
         except asyncio.CancelledError as error:
             if is_cancelled():
                 raise
-            raise SparError(
-                f"step_{phase} was interrupted: {self._setup.modules[phase].name} cancelled itself"
-            ) from error
+            name = self._setup.modules[phase].name
+            raise SparError(f"step_{phase} was interrupted: {name} cancelled itself") from error
         finally:
             if phase == "act" and (cycle.is_cut or _leaves_doubt(cycle)):  # people hear of it now, not with the chain
                 self._record_chain(cycle)
@@ -115,9 +114,8 @@ class Stepper:
             before = {"act": "step_plan() brought no action", "reflect": "step_act() brought no result"}[phase]
             raise ValueError(f"nothing to {phase} on: {before}, and none was given")
         if not isinstance(phase_input, kind):
-            raise TypeError(
-                f"step_{phase} takes the {kind.__name__} of the step before, found {shorten(phase_input, 60)}"
-            )
+            wanted = f"step_{phase} takes the {kind.__name__} of the step before"
+            raise TypeError(f"{wanted}, found {shorten(phase_input, 60)}")
         return phase_input
 
     async def _on_runner(self, session: Session, work: Coroutine[Any, Any, Any]) -> Any:

@@ -124,10 +124,8 @@ def _table_lines(table: Table) -> Iterator[str]:
     cells = [[head.removeprefix(">") for head in table.heads], *table.cells()]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
-        padded = (
-            cell.rjust(width) if head.startswith(">") else cell.ljust(width)
-            for head, cell, width in zip(table.heads, row, widths, strict=True)
-        )
+        columns = zip(table.heads, row, widths, strict=True)
+        padded = (cell.rjust(width) if head.startswith(">") else cell.ljust(width) for head, cell, width in columns)
         yield "  ".join(padded).rstrip()
 
 
@@ -246,12 +244,11 @@ def _heads(columns: Sequence[Column]) -> list[str]:
 
 def cells(columns: Sequence[Column], row: Any) -> list[str]:
     """Return the texts of a row."""
-    values = [column.cell(row) if callable(column.cell) else getattr(row, column.cell) for column in columns]
-    texts = [_FORMS[column.form](value) if value or value == 0 else ""
-             for column, value in zip(columns, values, strict=True)]  # fmt: skip
-    return [
-        (text if column.style is None else styled(text, column.style(row)))
-        if text
-        else (column.absent(row) if callable(column.absent) else column.absent)
-        for column, text in zip(columns, texts, strict=True)
-    ]
+    return [_cell(column, row) for column in columns]
+
+
+def _cell(column: Column, row: Any) -> str:
+    value = column.cell(row) if callable(column.cell) else getattr(row, column.cell)
+    if not (text := _FORMS[column.form](value) if value or value == 0 else ""):
+        return column.absent(row) if callable(column.absent) else column.absent
+    return text if column.style is None else styled(text, column.style(row))

@@ -336,10 +336,9 @@ def hoisted(arguments: list[str]) -> list[str]:
 
 
 def _code(arguments: list[str] | None) -> int:
+    words = hoisted(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = cli.main(
-            hoisted(sys.argv[1:] if arguments is None else arguments), prog_name="spar", standalone_mode=False
-        )
+        code = cli.main(words, prog_name="spar", standalone_mode=False)
     except click.exceptions.Abort:
         return exits.INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:

@@ -65,9 +65,8 @@ def command_of(
                if name not in (*arguments, *command.hidden)]  # fmt: skip
     if command.confirm:
         params.append(click.Option(["--yes", "-y", "is_sure"], is_flag=True, help="Do not ask for confirmation."))
-    result = click.Command(
-        verb, callback=partial(_run, operation, command, view), params=params, help=_help(operation, command)
-    )
+    run = partial(_run, operation, command, view)
+    result = click.Command(verb, callback=run, params=params, help=_help(operation, command))
     return other_configuration(result) if command.by_other else result
 
 

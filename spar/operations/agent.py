@@ -191,9 +191,8 @@ async def status(service: Service, given: StatusChoice) -> Status:
 async def show_shadow(service: Service, given: Nothing) -> ShadowReport:
     """Report how often the second configuration of `spar run --shadow` agrees, and the disagreements by frequency."""
     if service.shadow is None:
-        raise LookupError(
-            "no second configuration decides beside this service; spar run --shadow other.toml starts one"
-        )
+        advice = "spar run --shadow other.toml starts one"
+        raise LookupError(f"no second configuration decides beside this service; {advice}")
     return service.shadow.report()
 
 

@@ -156,10 +156,8 @@ async def search(store: AgentStore, given: SearchChoice) -> list[FoundExperience
     hits = await store.memory.search(given.q, given.k, **filters_in_use)
     if not given.reasons:
         return [FoundExperience(**asdict(hit.experience)) for hit in hits]
-    return [
-        FoundExperience(**asdict(hit.experience), fit=hit.score, reasons=tuple(hit.reasons), nearness=hit.nearness)
-        for hit in hits
-    ]
+    return [FoundExperience(**asdict(hit.experience), fit=hit.score, reasons=tuple(hit.reasons), nearness=hit.nearness)
+            for hit in hits]  # fmt: skip
 
 
 @operation("memory transcripts", "GET /v1/memory/transcripts", "read", where="store", served="stopping",

@@ -131,13 +131,9 @@ class DecisionBody(RecordId, frozen=True, forbid_unknown_fields=True):
         dict[str, Any] | None, Meta(description="The parameters to run with instead of the planned ones.")
     ] = None
     call: Annotated[dict[str, Any] | None, Meta(description="The call to run instead.")] = None
-    grant_for: Annotated[
-        float | None,
-        Meta(
-            description="Also approve further calls with exactly these parameters, for so many seconds.",
-            extra={"duration": True},
-        ),
-    ] = None
+    grant_for: Annotated[float | None, Meta(
+        description="Also approve further calls with exactly these parameters, for so many seconds.",
+        extra={"duration": True})] = None  # fmt: skip
     grant_session: Annotated[
         bool | None, Meta(description="Whether they are approved in this session only, or in all sessions.")
     ] = None
@@ -218,15 +214,8 @@ def _decision(decision: Decision, done: str, does: str, *fields: str, **more: An
         return f"{done}: {row.id} ({row.call.tool}, digest {row.digest[:12]}) by {row.decided_by}{grant}"
 
     hidden = tuple(name for name in GOES_WITH if name not in fields)
-    return CommandForm(
-        does=does,
-        sentence=sentence,
-        default={"decision": decision, "digest": ""},
-        confirm=f"{decision}?",
-        hidden=("decision", *hidden),
-        review=_ANSWERED,
-        **more,
-    )
+    return CommandForm(does=does, sentence=sentence, default={"decision": decision, "digest": ""},
+                       confirm=f"{decision}?", hidden=("decision", *hidden), review=_ANSWERED, **more)  # fmt: skip
 
 
 @operation("approvals decide", "POST /v1/approvals/{id}", "approve", repeatable=lambda given: True,
@@ -383,9 +372,8 @@ async def resolve(service: Service, given: AnswerBody, caller: Caller) -> ShownD
     refine(subject=doubt.id, detail={name: value for name, value in detail.items() if value})
     try:
         if doubt.answer is None:
-            await service.agent.recovery.doubts.resolve(
-                doubt.id, given.answer, by=by, output=output, reason=given.reason
-            )
+            doubts = service.agent.recovery.doubts
+            await doubts.resolve(doubt.id, given.answer, by=by, output=output, reason=given.reason)
             _log().info("call in doubt answered", agent=service.agent.name, id=doubt.id, tool=doubt.call.tool,
                      answer=given.answer, by=by, reason=given.reason)  # fmt: skip
             return await _shown(CALLS_IN_DOUBT, ShownDoubt, await _doubt(service.agent, doubt.id))

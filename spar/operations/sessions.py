@@ -288,9 +288,8 @@ async def transcript(store: AgentStore, given: TranscriptChoice) -> list[Entry]:
     entries = await _transcripts(store).tail(store.agent_name, given.key, given.limit, given.before)
     recent = chosen(given, entries, lambda entry: entry.at)
     if not entries and given.before is None:
-        raise LookupError(
-            f"no transcript of session {given.key!r:.300}; spar sessions transcripts lists those that are"
-        )
+        advice = "spar sessions transcripts lists those that are"
+        raise LookupError(f"no transcript of session {given.key!r:.300}; {advice}")
     return [entry.shown for entry in recent]
 
 

@@ -299,9 +299,8 @@ class RunLogs:
             return log
         log = self._open[run_id] = RunLog(run_id, self._base_of(session), is_whole=is_new)
         if not self._subscriptions:
-            self._subscriptions = tuple(
-                self._core.events.connect(kind, self._add_event, only_keeps=True) for kind in _STREAMED
-            )
+            connect = self._core.events.connect
+            self._subscriptions = tuple(connect(kind, self._add_event, only_keeps=True) for kind in _STREAMED)
         if is_new:
             log.add("lifecycle", self._clock.now(), {"phase": "accepted", "session": session})
         return log

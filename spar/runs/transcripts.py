@@ -201,9 +201,8 @@ def entries_of(
 def _output(result: CallResult) -> dict[str, Any]:
     """Return an output shortened for people, and whether it was shortened."""
     output, is_cut = shown(result.output, _LARGEST)
-    return (
-        {"output": output, "truncated": True, "whole": result.call.output_path or ""} if is_cut else {"output": output}
-    )
+    more = {"truncated": True, "whole": result.call.output_path or ""} if is_cut else {}
+    return {"output": output, **more}
 
 
 def _user_entry(perception: Perception) -> dict[str, Any]:

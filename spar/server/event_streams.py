@@ -132,10 +132,8 @@ def _framed(event: Any, name: str) -> bytes:
     """Return an event as it is sent. Its JSON contains no line ends, so one `data` line is enough."""
     known = _held.get(id(event))
     if known is None or known[0] is not event:
-        known = _held[id(event)] = (
-            event,
-            b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, name.encode(), encode(event)),
-        )
+        frame = b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, name.encode(), encode(event))
+        known = _held[id(event)] = event, frame
         if len(_held) > HELD:
             _held.popitem(last=False)
     return known[1]

@@ -53,6 +53,8 @@ log = get_logger("spar.app")
 LARGEST_SHOWN = 2_000
 #: Seconds from the start to the first look at the tools, and between the further ones.
 FIRST_LOOK, NEXT_LOOKS = 60.0, 3600.0
+#: Alerts during which it takes no new work.
+NOT_READY = frozenset({"stalled", "stuck", "blocked", "failing", "disk"})
 #: Seconds for which the event loop may be blocked before the liveness probe fails.
 DEAD_AFTER = 15.0
 
@@ -142,15 +144,11 @@ class Service:
 
         Raises: NotReadyError while the agent starts or stops: its memory and its journal are not open then.
         """
-        agent = self.agent
-        if agent.core.state in ("stopping", "stopped"):
-            raise NotReadyError(
-                f"agent {agent.core.name!r} is {agent.core.state}: it takes no work and no decisions any more"
-            )
-        if agent.core.state == "created" and not agent.recovery.has_begun:
-            raise NotReadyError(
-                f"agent {agent.core.name!r} is starting: try again in a moment", retry_after=STARTS_WITHIN
-            )
+        name, state = self.agent_name, self.agent.core.state
+        if state in ("stopping", "stopped"):
+            raise NotReadyError(f"agent {name!r} is {state}: it takes no work and no decisions any more")
+        if state == "created" and not self.agent.recovery.has_begun:
+            raise NotReadyError(f"agent {name!r} is starting: try again in a moment", retry_after=STARTS_WITHIN)
 
     async def begin(self) -> None:
         """Begin what is recorded as long as the agent runs."""
@@ -186,10 +184,8 @@ class Service:
     def alive(self) -> tuple[bool, dict[str, Any]]:
         """Return whether the event loop answers, and the body of the probe. A paused or failing agent is alive."""
         blocked = self.agent.watched.blocked_for()
-        return blocked < DEAD_AFTER, {
-            "status": "ok" if blocked < DEAD_AFTER else "dead",
-            "blocked_seconds": round(blocked, 1),
-        }
+        status = "ok" if blocked < DEAD_AFTER else "dead"
+        return status == "ok", {"status": status, "blocked_seconds": round(blocked, 1)}
 
     def started(self) -> tuple[bool, dict[str, Any]]:
         """Return whether start-up is over and stopping has not begun, and the body of the probe."""
@@ -207,13 +203,7 @@ class Service:
         # Alerts of a single session do not count: the other sessions still work.
         kinds = {alert.kind for alert in list(agent.health.alerts.values()) if alert.concerns_all}
         alerts = sorted({*kinds, *(["blocked"] if agent.watched.blocked_since is not None else [])})
-        is_well = agent.core.state in ("running", "pausing", "paused") and not {
-            "stalled",
-            "stuck",
-            "blocked",
-            "failing",
-            "disk",
-        } & set(alerts)
+        is_well = agent.core.state in ("running", "pausing", "paused") and NOT_READY.isdisjoint(alerts)
         refusal, last = agent.recovery.journal.refusal, agent.last_completed_at
         age = round(datetime.now(UTC).timestamp() - last, 1) if last else None
         report = {"state": _state_of(agent), "alerts": alerts, "degraded": agent.health.makes_do}
@@ -242,12 +232,8 @@ class Service:
                     ErrorOccurred(cycle_id="", phase="reload", error=fault, policy="continue", exception=error)
                 )
                 raise refusal from error
-            log.info(
-                "configuration reloaded",
-                agent=self.agent.core.name,
-                changed=list(event.changed),
-                needs_restart=list(event.needs_restart),
-            )
+            changed_keys, needs_restart = list(event.changed), list(event.needs_restart)
+            log.info("configuration reloaded", agent=self.agent_name, changed=changed_keys, needs_restart=needs_restart)
             self.agent.core.events.publish(event)
             await self._recorded(self.changes.look_at_settings(self.loaded.settings))
             await self._recorded(self.changes.keep_configuration(*self._configuration))

@@ -80,16 +80,9 @@ def _log_cycles(core: Core) -> None:
             return
         if not result.results and action.output is None:
             return
-        log.info(
-            "cycle acted",
-            agent=core.name,
-            cycle=event.cycle_id,
-            session=event.session,
-            noticed=noticed(action.perceptions),
-            decided=one_line(action.reason[: 4 * TEXT], TEXT),
-            calls=calls(result.results),
-            milliseconds=round(event.duration * 1000, 1),
-        )
+        log.info("cycle acted", agent=core.name, cycle=event.cycle_id, session=event.session,
+                 noticed=noticed(action.perceptions), decided=one_line(action.reason[: 4 * TEXT], TEXT),
+                 calls=calls(result.results), milliseconds=round(event.duration * 1000, 1))  # fmt: skip
 
     core.events.subscribe(PhaseCompleted, phase_completed)
     core.events.subscribe(LoopCompleted, cycle_completed)

@@ -122,14 +122,9 @@ class Process:
         self.systemd = SystemdNotifier()
         bounds = loaded.settings.service
         limits = ResourceBounds(bounds.memory_soft, bounds.memory_hard, bounds.min_free_disk)
-        self.relief = relief.Relief(
-            agent.core,
-            agent.health,
-            agent.requests,
-            relief.Resources(limits, home_of(loaded).state, agent.memory),
-            parts=lambda: (*agent.caches(), logs),
-            give_up=self._renew,
-        )
+        resources = relief.Resources(limits, home_of(loaded).state, agent.memory)
+        self.relief = relief.Relief(agent.core, agent.health, agent.requests, resources,
+                                    parts=lambda: (*agent.caches(), logs), give_up=self._renew)  # fmt: skip
         self._is_to_return = self._is_to_stay_away = self._is_dump_asked = self._is_dump_urgent = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._terms = 0
@@ -148,10 +143,8 @@ class Process:
             loop.add_signal_handler(number, answer)
         # Handled outside the event loop, which may be the blocked one.
         signal.signal(signal.SIGUSR1, self._ask_for_dump)
-        chores = (
-            WATCHDOG.attend(self.relief.look, relief.LOOK_EVERY),
-            WATCHDOG.attend(self._dump_while_blocked, LOOK_EVERY),
-        )
+        attend = WATCHDOG.attend
+        chores = attend(self.relief.look, relief.LOOK_EVERY), attend(self._dump_while_blocked, LOOK_EVERY)
         try:
             self.relief.look()
             self.listener.open()
@@ -240,9 +233,8 @@ class Process:
             raise
         except Exception as error:
             reason = str(error) if isinstance(error, SparError) else repr(error)
-            raise CannotStartError(
-                f"agent {self.agent.core.name!r} cannot start: {reason}", exits.UNAVAILABLE
-            ) from error
+            sentence = f"agent {self.agent.core.name!r} cannot start: {reason}"
+            raise CannotStartError(sentence, exits.UNAVAILABLE) from error
         finally:
             self._start = None
         if self._terms and self.agent.core.state != "created":
@@ -312,9 +304,8 @@ class Process:
         while every is not None:
             is_ready, report = self.service.ready()
             if is_ready or set(report["alerts"]) <= HARMLESS:
-                self.systemd.send(
-                    "WATCHDOG=1", f"STATUS={self.agent.core.state}, {self.agent.account.snapshot().total_cycles} cycles"
-                )
+                cycles = self.agent.account.snapshot().total_cycles
+                self.systemd.send("WATCHDOG=1", f"STATUS={self.agent.core.state}, {cycles} cycles")
             await asyncio.sleep(every)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

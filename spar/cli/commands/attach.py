@@ -233,10 +233,9 @@ def stop_block(stop: Stop) -> Branch:
         plan = [*filter(None, (stop.plan.goal, stop.plan.reason)),
                 *(f"{at} {call_text(call)}" for at, call in enumerate(stop.plan.calls, 1)),
                 *([] if stop.plan.output is None else [f"answer: {short(to_builtins(stop.plan.output))}"])]  # fmt: skip
+    noticed = [f"{at} {one.source}/{one.kind}: {short(one.content)}" for at, one in enumerate(stop.perceptions, 1)]
     parts = {
-        "noticed": [
-            f"{at} {one.source}/{one.kind}: {short(one.content)}" for at, one in enumerate(stop.perceptions, 1)
-        ],
+        "noticed": noticed,
         "plan": plan,
         "call": [] if stop.call is None else [call_text(stop.call)],
         "result" if stop.point == "result" else "results": [_result(one) for one in stop.results],

@@ -199,8 +199,5 @@ def parts(options: Options, broken: bool) -> None:
 
     items = [item for item in default_registry().parts() if item.error or not broken]
     rows = [asdict(item) for item in items]
-    text = table(
-        ("group", "name", "from", "object", ""),
-        [(i.group, i.name, i.distribution, i.value, f"BROKEN: {i.error}" if i.error else "") for i in items],
-    )
-    show(options, rows, text if items else "none")
+    lines = [(i.group, i.name, i.distribution, i.value, f"BROKEN: {i.error}" if i.error else "") for i in items]
+    show(options, rows, table(("group", "name", "from", "object", ""), lines) if items else "none")

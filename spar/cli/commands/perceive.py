@@ -128,10 +128,8 @@ def _examiner(options: Options) -> Any:
     with refusals():
         sense = Parts(loaded).module("sense")
     if not has(sense, OptionalSense.examine, OptionalSense.stage_counts):
-        fail(
-            f"the sense module {loaded.settings.sense.use!r} cannot show what it makes of perceptions",
-            exits.UNAVAILABLE,
-        )
+        module = f"the sense module {loaded.settings.sense.use!r}"
+        fail(f"{module} cannot show what it makes of perceptions", exits.UNAVAILABLE)
     return sense
 
 

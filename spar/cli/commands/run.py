@@ -55,17 +55,11 @@ def run(options: Options, resume: bool, shadow: Path | None) -> int:
 
     is_read = sys.stderr.isatty() and loaded.settings.log.format != "json"
     folder = loaded.folder / loaded.settings.service.state_dir
+    reload = partial(options.load_again, loaded)
     welcome = partial(_welcome, options.config_path, folder) if is_read else lambda addresses: None
     try:
         with refusals():
-            return run_service(
-                loaded,
-                front_of,
-                reload=partial(options.load_again, loaded),
-                resume=resume,
-                shadow=beside,
-                on_started=welcome,
-            )
+            return run_service(loaded, front_of, reload=reload, resume=resume, shadow=beside, on_started=welcome)
     except CannotStartError as error:
         fail(str(error), error.code)
 

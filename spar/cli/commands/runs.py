@@ -99,9 +99,8 @@ def send(options: Options, /, text: str, session: str, key: str | None, mode: st
     """
     message = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
     with service(options) as client:
-        receipt = client.answer(
-            runs.submit, runs.RunBody(message, session, mode, key, options=options_of_run(run_values))
-        )
+        body = runs.RunBody(message, session, mode, key, options=options_of_run(run_values))
+        receipt = client.answer(runs.submit, body)
         run_id = receipt["run_id"]
         if no_wait:
             show(options, receipt, run_id)

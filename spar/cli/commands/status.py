@@ -91,10 +91,7 @@ def _incidents(agent: AgentStatus) -> Iterator[Row]:
     """Yield the number of open incidents by severity, the worst first, if the sense module has incidents."""
     figures = agent.modules.get("sense", {}).get("incidents")
     counts = figures.get("open") if isinstance(figures, dict) else None
-    open_counts = (
-        [(severity, number) for severity, number in counts.items() if number] if isinstance(counts, dict) else []
-    )
-    if open_counts:
+    if open_counts := [count for count in counts.items() if count[1]] if isinstance(counts, dict) else []:
         listed = ", ".join(f"{number} {severity}" for severity, number in reversed(open_counts))
         is_bad = any(severity in ("error", "critical") for severity, _ in open_counts)
         yield "incidents", styled(f"open: {listed}; spar incidents list", "bad" if is_bad else "warn")
@@ -137,10 +134,8 @@ def models(agent: AgentStatus) -> Iterator[Row]:
     if reason := plan.get("degraded"):
         yield "fallback", styled(f"the next planner plans: {reason}", "warn")
     elif number := sum(number for number in _reported("fallbacks", plan) if isinstance(number, int)):
-        yield (
-            "fallback",
-            f"{counted(number, 'request')} {'was' if number == 1 else 'were'} answered by another model than the first",
-        )
+        requests = f"{counted(number, 'request')} {'was' if number == 1 else 'were'}"
+        yield "fallback", f"{requests} answered by another model than the first"
 
 
 def _of_model(model: dict[str, Any]) -> str:
@@ -223,13 +218,8 @@ def _counts(agent: AgentStatus) -> Iterator[Row]:
     """Yield the figures of cycles, phases, calls and the memory."""
     stats = agent.stats
     outcomes = ", ".join(f"{number} {name}" for name, number in stats.outcomes.items() if number) or "none yet"
-    yield (
-        "cycles",
-        (
-            f"{stats.total_cycles} ({outcomes}), {stats.error_rate:.1%} failed, "
-            f"mean {took(stats.cycle_mean_seconds)}, p99 {took(stats.cycle_p99_seconds)}"
-        ),
-    )
+    times = f"mean {took(stats.cycle_mean_seconds)}, p99 {took(stats.cycle_p99_seconds)}"
+    yield "cycles", f"{stats.total_cycles} ({outcomes}), {stats.error_rate:.1%} failed, {times}"
     yield "phases", _phases(stats)
     if calls := ", ".join(f"{number} {name}" for name, number in agent.calls.items() if number):
         yield "calls", f"{calls} since the start"

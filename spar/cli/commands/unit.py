@@ -321,9 +321,8 @@ def unit_status(options: Options, is_user: bool, name: str) -> None:
     Example:
       spar service status
     """
-    output = _systemctl(
-        "show", "--property", ",".join(SHOWN), f"{name}.service", is_user=is_user, hint="nothing is known"
-    )
+    words = "show", "--property", ",".join(SHOWN), f"{name}.service"
+    output = _systemctl(*words, is_user=is_user, hint="nothing is known")
     properties = dict(line.partition("=")[::2] for line in output.splitlines() if "=" in line)
     if properties.get("LoadState") == "not-found":
         fail(f"there is no unit {name}; spar service install writes one", exits.UNAVAILABLE)

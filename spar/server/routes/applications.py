@@ -146,10 +146,8 @@ def probes(service: Service, hosts: HostNames, access: Access) -> Starlette:
     aliases = {"/livez": livez, "/healthz": livez, "/startupz": startupz, "/readyz": readyz, "/metrics": metrics}
     routes = [at(path, endpoint) for path, endpoint in aliases.items()]
     routes.append(hook_route(service, any_host=hosts.is_open, is_local=is_local))
-    return Starlette(
-        routes=routes,
-        exception_handlers={**HANDLERS, Exception: on_hidden_defect, 404: _no_probe, 405: _wrong_method_of_probe},
-    )
+    handlers = {**HANDLERS, Exception: on_hidden_defect, 404: _no_probe, 405: _wrong_method_of_probe}
+    return Starlette(routes=routes, exception_handlers=handlers)
 
 
 async def _no_probe(request: Request, error: Exception) -> Response:
