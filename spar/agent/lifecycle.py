@@ -16,7 +16,7 @@ from spar.errors import LifecycleError, SparError
 from spar.events import StateChanged
 from spar.facts import AgentPaused
 from spar.failpoints import crashpoint
-from spar.health.watchdog import AgentWatch
+from spar.health.watchdog import Watched
 from spar.loop.core import CalledOff, State, StopDeadline
 from spar.session.parts import SessionParts
 from spar.session.sessions import Sessions
@@ -82,7 +82,7 @@ class Lifecycle:
                  "_pause_task", "_recovery", "_requests", "_run_timers", "_sessions", "_stop_task", "_watch",
                  "ends_pause", "failure", "gave_up_at", "has_stepped")  # fmt: skip
 
-    def __init__(self, parts: SessionParts, deadline: StopDeadline, sessions: Sessions, watch: AgentWatch,
+    def __init__(self, parts: SessionParts, deadline: StopDeadline, sessions: Sessions, watch: Watched,
                  actions: Actions) -> None:  # fmt: skip
         self._core, self._requests, self._run_timers = parts.core, parts.requests, parts.runs.timers
         self._agent_state, self._recovery = parts.agent_state, parts.recovery

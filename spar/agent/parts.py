@@ -22,7 +22,7 @@ from spar.decisions.finish import Limits
 from spar.errors import ContractError
 from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health
-from spar.health.watchdog import AgentWatch, Watched
+from spar.health.watchdog import Watched
 from spar.hooks import Hooks
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
@@ -112,7 +112,7 @@ class AgentParts(SessionParts):
         deadline = self._deadline = StopDeadline(core, requests, setup.grace)
         self.lifespan = Lifespan(self, deadline, memory, self.host)
         self.watched = Watched(core, setup, health, requests, by_key)
-        self.lifecycle = life = Lifecycle(self, deadline, self.sessions, AgentWatch(self.watched), self)
+        self.lifecycle = life = Lifecycle(self, deadline, self.sessions, self.watched, self)
         self.sessions.fail, self.sessions.settle = life.fail, life.settle
 
     # -- its conversations

@@ -213,43 +213,6 @@ class _Beat:
         self.asked_at = None
 
 
-class AgentWatch:
-    """The watch over one agent, from its start to its stop.
-
-    The watchdog of the process keeps it. Where the agent's clock is virtual, no thread can follow its time, and the
-    event loop keeps the watch instead.
-    """
-
-    __slots__ = ("_agent", "_timer")
-
-    def __init__(self, agent: Watched) -> None:
-        self._agent = agent
-        self._timer: Timer | None = None
-
-    def begin(self) -> None:
-        """Watch the agent from now on; called from its event loop. Idempotent."""
-        if not self._agent.core.clock.is_virtual:
-            WATCHDOG.add(self._agent)
-        elif self._timer is None:
-            self._arm()
-
-    def end(self) -> None:
-        """Watch it no more; called from its event loop."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        WATCHDOG.remove(self._agent)
-
-    def _arm(self) -> None:
-        clock = self._agent.core.clock
-        self._timer = clock.call_at(clock.monotonic() + LOOK_EVERY * 4, self._look)
-
-    def _look(self) -> None:
-        for finding in look(self._agent, self._agent.core.clock.monotonic()):
-            self._agent.alert(finding)
-        self._arm()
-
-
 def frames_of(thread_id: int) -> list[str]:
     """Return the stack of a thread, one text for each frame, innermost last; empty if the thread has ended."""
     frame = sys._current_frames().get(thread_id)
@@ -290,18 +253,44 @@ class Finding(Struct, frozen=True):
 
 
 class Watched:
-    """One agent as it is examined from outside, and the watchdog's note of what blocks its event loop.
+    """One agent as it is examined from outside, from its start to its stop, and the watchdog's note of what blocks its
+    event loop.
+
+    The watchdog of the process keeps it. Where the agent's clock is virtual, no thread can follow its time, and the
+    event loop examines it instead.
 
     Attributes: blocked_by: the stack that blocks the event loop; blocked_since: since when (monotonic seconds).
     """
 
-    __slots__ = ("__weakref__", "blocked_by", "blocked_since", "core", "health", "requests", "sessions", "setup")
+    __slots__ = ("__weakref__", "blocked_by", "blocked_since", "core", "health", "requests", "sessions", "setup",
+                 "timer")  # fmt: skip
 
     def __init__(self, core: Core, setup: Setup, health: Health, requests: Requests,
                  sessions: Mapping[str, WorkingSession]) -> None:  # fmt: skip
         self.core, self.setup, self.health, self.requests, self.sessions = core, setup, health, requests, sessions
         self.blocked_by = ""
         self.blocked_since: float | None = None
+        self.timer: Timer | None = None
+
+    def begin(self) -> None:
+        """Watch the agent from now on; called from its event loop. Idempotent."""
+        if not self.core.clock.is_virtual:
+            WATCHDOG.add(self)
+        elif self.timer is None:
+            self._look_again()
+
+    def end(self) -> None:
+        """Watch it no more; called from its event loop."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        WATCHDOG.remove(self)
+
+    def _look_again(self) -> None:
+        clock = self.core.clock
+        for finding in look(self, clock.monotonic()) if self.timer is not None else ():
+            self.alert(finding)
+        self.timer = clock.call_at(clock.monotonic() + LOOK_EVERY * 4, self._look_again)
 
     def blocked_for(self) -> float:
         """Return the seconds for which the event loop has not answered, as far as the watchdog knows."""
