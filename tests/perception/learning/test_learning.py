@@ -11,9 +11,8 @@ from memory import Memory
 from perception.learning.classifier import Classifier
 from perception.learning.examples import Example, LabelSettings, bounded, written
 from perception.learning.features import counts, normal
-from perception.learning.learner import Labels
+from perception.learning.learner import Labels, MarkedSlots, entities
 from perception.learning.linear import LinearModel
-from perception.learning.slots import MarkedSlots, entities
 from perception.learning.taught import TaughtExamples
 from perception.pipeline import Pipeline, read_settings
 from perception.sense import Sense
