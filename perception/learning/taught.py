@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from perception.learning.examples import Example, What, bounded
+from perception.learning.examples import What, bounded
 from perception.learning.features import normal
 from spar.clock import Clock
 from spar.errors import NoRoomError, NotReadyError
@@ -34,10 +34,6 @@ class TaughtExample(Struct, frozen=True):
     label: str
     by: str
     at: datetime
-
-    @property
-    def example(self) -> Example:
-        return Example(self.what, self.text, self.label)
 
 
 class TaughtExamples:

@@ -69,7 +69,7 @@ class Teaching:
 
     def _examples(self, what: What) -> Sequence[Example]:
         """Return the examples of one sort: those of the configuration, then those of people."""
-        taught = (row.example for row in self._rows.list())
+        taught = (Example(row.what, row.text, row.label) for row in self._rows.list())
         return [example for example in (*self._written, *taught) if example.what == what]
 
     def _begin(self) -> asyncio.Task[None] | None:

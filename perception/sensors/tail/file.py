@@ -68,11 +68,6 @@ class FollowedFile:
         if descriptor >= 0:
             os.close(descriptor)
 
-    @property
-    def has_rest(self) -> bool:
-        """Return whether an incomplete line or record waits for more bytes."""
-        return self._lines.has_rest or self._records.has_rest
-
     def position(self) -> Position:
         """Return the current position, and store it as `last`."""
         size = min(self.offset, _BEFORE)

@@ -43,11 +43,6 @@ class Lines:
         self._line = bytearray()
 
     @property
-    def has_rest(self) -> bool:
-        """Return whether an incomplete line waits for its end."""
-        return self._end > self._begin
-
-    @property
     def position(self) -> int:
         """Return the offset at which reading goes on."""
         return self._end
@@ -64,7 +59,7 @@ class Lines:
 
     def flush(self) -> Iterator[Record]:
         """Yield the incomplete line, because no more bytes will come."""
-        if self.has_rest:
+        if self._end > self._begin:
             yield self._take_line()
 
     def _find(self, chunk: bytes, at: int) -> int:
@@ -111,11 +106,6 @@ class Records:
         self._begins, self._longest, self._most = begins, longest, most
         self._lines: list[Record] = []
         self._size = self._left_out = self._count = 0
-
-    @property
-    def has_rest(self) -> bool:
-        """Return whether an incomplete record waits for more lines."""
-        return self._count > 0
 
     def feed(self, line: Record) -> Iterator[Record]:
         """Yield the record that ends before or with this line, if one does."""

@@ -36,9 +36,12 @@ class DaySummary(Struct, array_like=True):
 
 
 class LastDays:
-    """The last days, the oldest first, and today; what follows from them is computed once a day."""
+    """The last days, the oldest first, and today; what follows from them is computed once a day.
 
-    __slots__ = ("_far", "_high", "_is_whole", "_low", "_spread", "_stayed", "before", "deviations", "most", "number",
+    `far` is the largest distance of a usual day, `stayed` the longest time in seconds without a change.
+    """
+
+    __slots__ = ("_high", "_is_whole", "_low", "_spread", "before", "deviations", "far", "most", "number", "stayed",
                  "today")  # fmt: skip
 
     def __init__(self, most: int) -> None:
@@ -87,14 +90,6 @@ class LastDays:
             return max(self._spread, WHOLE)
         return self._spread or RELATIVE * abs(value) or 1.0
 
-    def is_far(self, distance: float) -> bool:
-        """Return whether a distance is larger than those of a usual day."""
-        return distance > self._far
-
-    def is_long(self, seconds: float) -> bool:
-        """Return whether a value has been the same for longer than on a usual day."""
-        return seconds > self._stayed
-
     def _compute(self) -> None:
         days = self.before
         self._low = min((day.low for day in days), default=inf)
@@ -103,9 +98,9 @@ class LastDays:
         if days:
             self._spread = median(day.spread for day in days[-self.most :])
             largest, stayed = sorted(day.largest for day in days), sorted(day.stayed for day in days[-self.most :])
-            self._far = LARGER * largest[int(USUAL * len(largest))]
-            self._stayed = LONGER * stayed[max(len(stayed) - 2, 0)]  # one of the days may have been unusual
+            self.far = LARGER * largest[int(USUAL * len(largest))]
+            self.stayed = LONGER * stayed[max(len(stayed) - 2, 0)]  # one of the days may have been unusual
         else:
             is_known = len(self.deviations) >= KNOWN
             self._spread = median(self.deviations) if is_known else inf
-            self._far, self._stayed = LARGER * self.today.largest, inf
+            self.far, self.stayed = LARGER * self.today.largest, inf

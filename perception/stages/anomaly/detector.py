@@ -143,7 +143,7 @@ class Detector:
         """Return the comparison, and the distance from what is usual at this time."""
         days, usual = self.days, self._usual
         stuck = at - self.unchanged
-        if stuck < STUCK * self.width or not days.is_long(stuck):
+        if stuck < STUCK * self.width or stuck <= days.stayed:
             stuck = 0.0
         if usual is None:
             return Judged(mean, mean, mean, stuck=stuck, is_unusual=stuck > 0), 0.0
@@ -157,7 +157,7 @@ class Detector:
         if not days.is_known or 2 * self.fresh < self.crowd:
             return Judged(mean, low, high, usual.days, stuck=stuck, is_unusual=stuck > 0), distance
         spread = days.spread(mean)
-        is_away = away > times * spread and days.is_far(distance)
+        is_away = away > times * spread and distance > days.far
         return Judged(mean, low, high, usual.days, spread, away / spread, stuck, is_away or stuck > 0), distance
 
     def _usual_at(self, slot: int) -> Usual | None:
