@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from perception.learning.learner import Learnt
 from perception.stages.dedup import StageResult, enriched
+from perception.stages.wording import represented
 from spar.data.patterns import Glob, Pattern
 from spar.decoding import convert
 from spar.types import Perception, replace
@@ -129,15 +130,8 @@ def _first(rules: Sequence[ClassifyRule], perception: Perception, text: str) -> 
 def text_of(perception: Perception) -> str:
     """Return the first `TEXT_LIMIT` characters of the content as text; "" if it cannot be read. Never raises."""
     content = perception.content
-    if isinstance(content, str):
-        return content[:TEXT_LIMIT]
-    try:
-        return perception.text[:TEXT_LIMIT]
-    except Exception:  # circular, nested too deeply, or with keys that are not text
-        try:
-            return repr(content)[:TEXT_LIMIT]
-        except Exception:
-            return ""
+    text = content if isinstance(content, str) else represented(content, lambda: perception.text, "")
+    return text[:TEXT_LIMIT]
 
 
 def read_rules(table: Sequence[dict[str, Any]], kind: type[R]) -> tuple[R, ...]:

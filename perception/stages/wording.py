@@ -12,7 +12,9 @@ import json
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from math import ceil
@@ -157,13 +159,16 @@ def text_of(perception: Perception) -> str:
     content = perception.content
     if isinstance(content, str):
         return content
-    try:
-        return json.dumps(content, sort_keys=True, default=str)
-    except Exception:
-        try:
-            return repr(content)
-        except Exception:
-            return f"unreadable {perception.id}"
+    make = partial(json.dumps, content, sort_keys=True, default=str)
+    return represented(content, make, f"unreadable {perception.id}")
+
+
+def represented(content: object, make: Callable[[], str], otherwise: str) -> str:
+    """Return the text that `make` returns, else the representation of the content, else another text. Never raises."""
+    for attempt in (make, partial(repr, content)):
+        with suppress(Exception):  # circular, nested too deeply, with keys that are not text, or a broken __repr__
+            return attempt()
+    return otherwise
 
 
 def digest(parts: tuple[object, ...], size: int) -> bytes:
