@@ -186,6 +186,8 @@ def best(
     Args: candidate: returns the incident of an id if the perception may belong to it at all.
     """
     services = _named(sighting.mentions.entities, "service")
+    # A reading or an alert that names nothing but a host is about the host as a whole.
+    is_of_host = not sighting.is_log and all(kind in ("host", "address") for kind, _ in sighting.mentions.entities)
     ranked: list[tuple[float, Incident, str]] = []
     on_the_host: list[tuple[Incident, str]] = []
     for incident_id, (weight, shared) in index.scores(sighting).items():
@@ -200,7 +202,7 @@ def best(
         if score >= JOINS:
             ranked.append((score, incident, why))
         elif any(name.startswith("host ") for name in shared) and (
-            _is_of_host(sighting) or all(thing.kind.startswith("host.") for thing in incident.things.values())
+            is_of_host or all(thing.kind.startswith("host.") for thing in incident.things.values())
         ):
             on_the_host.append((incident, why))
     if ranked:
@@ -226,8 +228,3 @@ def _subject(subject: str) -> str:
 
 def _named(entities: Collection[Entity], kind: str) -> set[str]:
     return {name for entity_kind, name in entities if entity_kind == kind}
-
-
-def _is_of_host(sighting: Sighting) -> bool:
-    """Return whether a reading or an alert is about a host as a whole: it names nothing but a host."""
-    return not sighting.is_log and all(kind in ("host", "address") for kind, _ in sighting.mentions.entities)

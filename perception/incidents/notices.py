@@ -17,8 +17,7 @@ from spar.records.perceived import Incident
 from spar.types import Perception, Trust, replace
 
 Notice = Literal["incident.opened", "incident.grown", "incident.closed"]
-#: Importance of the severities; "info" is that of a notice which no perception caused.
-IMPORTANCE = {"info": 0.3, "warning": 0.5, "error": 0.65, "critical": 0.8}
+IMPORTANCE = 0.3  # of a notice that no perception caused
 TOLD = 4  # bound of the earlier examples that a notice repeats
 
 
@@ -38,7 +37,7 @@ def closing_of(incident: Incident, why: str, at: datetime, new_id: Callable[[], 
     attributes = {**facts_of(incident, why), "why": [f"{incident.id}: {why}"]}
     return Perception(f"{incident.id} is closed: {why}", source="incidents", kind="incident.closed", id=new_id(), at=at,
                       key=f"{incident.id} closed {incident.ordinal}", subject=incident.subject or incident.id,
-                      session=incident.session, priority=IMPORTANCE["info"], trust=incident.trust,
+                      session=incident.session, priority=IMPORTANCE, trust=incident.trust,
                       evidence=tuple(_known_examples(incident, set())), attributes=attributes)  # fmt: skip
 
 

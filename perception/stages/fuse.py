@@ -140,13 +140,9 @@ def _ages(parts: list[Perception]) -> list[_Age]:
             continue
         words, things = naming(part) - subject, latest.setdefault(part.source, {})
         bare, others = frozenset(w for w in words if not w.isdigit()) or words, near.setdefault(part.source, {})
-        is_named_since = any(_is_near(bare, other) for other in islice(others, COMPARISONS))
+        # One is near whose words are a part of the other's: "backup failed: no space", "backup succeeded".
+        is_named_since = any(bare <= other or other <= bare for other in islice(others, COMPARISONS))
         ages.append(_Age(things.get(words), not is_named_since))
         things.setdefault(words, part.id)
         others.setdefault(bare)
     return ages[::-1]
-
-
-def _is_near(words: frozenset[bytes], others: frozenset[bytes]) -> bool:
-    """Return whether the words of one are a subset of the other's: "backup failed: no space", "backup succeeded"."""
-    return words <= others or others <= words

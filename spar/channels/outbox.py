@@ -262,8 +262,7 @@ class Outbox:
             if self._is_sending:
                 await asyncio.wait(self._tasks[:1], timeout=self.close_within)
         finally:
-            for task in self._tasks:
-                task.cancel()
+            self.cut()
             if self._tasks:
                 await asyncio.wait(self._tasks)
             self._tasks = []

@@ -65,19 +65,16 @@ class FeedSensor:
         answer, version = news
         feed, texts = await self._threads.run(self._parsed, answer)
         known = self._known
-        noticed: list[Perception] = []
+        noticed: dict[str, Perception] = {}
         marks = [_mark(entry) for entry in feed.entries]
-        reported = set[str]()
         for entry, text, mark in reversed(list(zip(feed.entries, texts, marks, strict=True))):
-            if mark in reported or (mark in known if known is not None else not self._existing):
-                continue
-            reported.add(mark)
-            noticed.append(self._perception(feed, entry, text, mark))
+            if mark not in noticed and (mark not in known if known is not None else self._existing):
+                noticed[mark] = self._perception(feed, entry, text, mark)
         later = dict.fromkeys([*(old_mark for old_mark in known or () if old_mark not in set(marks)), *marks])
         self._known, self._version = dict.fromkeys(list(later)[-_MOST_KNOWN:]), version
         self._ctx.checkpoint(cursor_of(version, url=self._question.url, known=list(self._known)))
         self._tell(feed)
-        return noticed
+        return list(noticed.values())
 
     def _parsed(self, answer: HttpAnswer) -> tuple[FeedContents, list[str]]:
         """Return the contents of a feed and the text of each of its entries. Blocks."""

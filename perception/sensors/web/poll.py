@@ -100,13 +100,9 @@ class PollSensor:
     def _perception(self, text: str, value: Any, before: str | None, digest: str) -> Perception:
         content, left_out = bounded(text, self._longest)
         shown = self._question.shown
-        attributes: dict[str, Any] = {"url": shown}
-        if before is not None:
-            attributes["before"] = before
-        if left_out:
-            attributes["left_out"] = left_out
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            attributes["value"] = value
+        number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        attributes = {"url": shown, "before": before, "left_out": left_out or None, "value": number}
+        attributes = {name: member for name, member in attributes.items() if member is not None}
         key = f"{self._question.mark} {digest} {self._ctx.clock.now().isoformat()}"
         # The sensor's name separates addresses that differ only in their hidden query.
         subject = " ".join(filter(None, (shown, *self._request_key()[1:], self._ctx.name if "?" in shown else "")))

@@ -138,14 +138,11 @@ def _rows(payload: Mapping[str, Any], query: str) -> list[tuple[dict[str, str], 
     try:
         if kind in ("scalar", "string"):
             return [({}, str(list(result or ())[1]))]
-        rows = [(_labels(row["metric"]), str(row["value"][1])) for row in result or () if "value" in row]
+        rows = [({str(key)[:_LONGEST]: str(value)[:_LONGEST] for key, value in row["metric"].items()},
+                 str(row["value"][1])) for row in result or () if "value" in row]  # fmt: skip
     except (TypeError, KeyError, IndexError, ValueError, AttributeError):
         raise TransientError("the server does not answer as a Prometheus does: is the address right?") from None
     return sorted(rows, key=lambda row: _name_of(row[0]))
-
-
-def _labels(metric: Mapping[str, Any]) -> dict[str, str]:
-    return {str(key)[:_LONGEST]: str(value)[:_LONGEST] for key, value in metric.items()}
 
 
 def _name_of(labels: Mapping[str, str]) -> str:
