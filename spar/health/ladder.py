@@ -88,7 +88,7 @@ class Ladder:
         self._to_restart[streak.session] = streak.phase
         if not is_standing or streak.phase != "plan" or streak.rung < 2 or self.degraded_at is not None:
             return
-        if self._degrade_planner(fault.message):
+        if self._ask_planner("degrade", OptionalPlanner.degrade, fault.message):
             self.degraded_at = self._core.clock.monotonic()
             self.step("degrade", fault.part, fault.message, alert_id, streak.session)
 
@@ -98,7 +98,7 @@ class Ladder:
         if self.degraded_at is None or self._core.clock.monotonic() - self.degraded_at < within:
             return
         self.degraded_at = None
-        if self._restore_planner():
+        if self._ask_planner("restore", OptionalPlanner.restore):
             self.step("restore", self._setup.modules["plan"].name, "well again", "")
 
     def _may_restart(self, phase: Phase, is_standing: bool) -> bool:
@@ -123,21 +123,13 @@ class Ladder:
         self._agent.request_pause()
         self._critical(streak, f"paused, {fault.phase} keeps failing: {fault.message}")
 
-    def _degrade_planner(self, reason: str) -> bool:
-        """Degrade the planner, if it can be; return whether it was."""
-        planner = self._setup.modules["plan"].part
-        return has(planner, OptionalPlanner.degrade) and self._ask_planner("degrade", planner.degrade, reason)
-
-    def _restore_planner(self) -> bool:
-        """Restore the planner, if it can be; return whether it was."""
-        planner = self._setup.modules["plan"].part
-        return has(planner, OptionalPlanner.restore) and self._ask_planner("restore", planner.restore)
-
-    def _ask_planner(self, what: str, ask: Callable[..., object], *args: str) -> bool:
+    def _ask_planner(self, what: str, member: Callable[..., object], *args: str) -> bool:
+        """Have the planner do it, if it has this member; return whether it did."""
+        planner = self._setup.modules["plan"]
         try:
-            return ask(*args) is not False
+            return has(planner.part, member) and getattr(planner.part, what)(*args) is not False
         except Exception as error:
-            self._failed_to(what, self._setup.modules["plan"].name, "plan", error)
+            self._failed_to(what, planner.name, "plan", error)
             return False
 
     async def mend(self, session: str) -> None:
