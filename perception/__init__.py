@@ -6,7 +6,6 @@ are imported on first use, so importing the package costs nothing.
     sense       the standard module: runs the sensors and the pipeline
     pipeline    templates, dedup, classify, intent, priority, fuse, incidents: ordered and bounded
     pipeline_rows  stores the state of the pipeline with the cycle, and loads it again
-    examining   shows the result of the pipeline for single perceptions
     processing  runs batches through the pipeline, large ones in a thread
 
     incidents/    perceptions that belong to one trouble, across batches

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from perception.supervision.buffer import size_of
-from perception.supervision.sensor_task import ended
-from spar.clock import Clock
+from spar.clock import Clock, ended
 from spar.threads import Threads
 from spar.types import Perception
 

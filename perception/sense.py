@@ -27,8 +27,7 @@ from perception.processing import INLINE, Batch, Processing, finished
 from perception.supervision.buffer import most_important
 from perception.supervision.placed import PlacedSensors
 from perception.supervision.sensor_group import CLOSING, PATIENCE, SensorGroup
-from perception.supervision.sensor_task import ended
-from spar.clock import SystemClock
+from spar.clock import SystemClock, ended
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred
 from spar.hooks import Hooks

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, tzinfo
 from datetime import time as Time
-from typing import Protocol
+from typing import Any, Protocol
 
 from spar.ids import new_id
 
@@ -68,6 +68,63 @@ class SystemClock:
         return asyncio.get_running_loop().call_later(when - time.monotonic(), callback)
 
     working: Callable[[], AbstractContextManager[object]] = staticmethod(nullcontext)
+
+
+class Wake:
+    """Flag with one sleeper. A call of `set` while nobody sleeps is remembered (`is_set`): the next `sleep` returns at
+    once."""
+
+    __slots__ = ("_clock", "_future", "is_set")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.is_set = False
+        self._future: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        """Wake the sleeper. From the event loop's thread only."""
+        self.is_set = True
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def sleep(self, seconds: float | None) -> bool:
+        """Sleep for `seconds` (None: until woken), clear the flag, and return True if woken."""
+        if not self.is_set:
+            self._future = future = asyncio.get_running_loop().create_future()
+            timer = None
+            if seconds is not None:
+                timer = self._clock.call_at(self._clock.monotonic() + seconds, lambda: finish(future))
+            try:
+                await future
+            finally:
+                self._future = None
+                if timer is not None:
+                    timer.cancel()
+        was_set, self.is_set = self.is_set, False
+        return was_set
+
+
+def finish(future: asyncio.Future[None]) -> None:
+    """End the wait for a future, unless it has ended."""
+    if not future.done():
+        future.set_result(None)
+
+
+async def ended(future: asyncio.Future[Any], timeout: float, clock: Clock) -> bool:
+    """Wait until a future is done, at most `timeout` seconds of the clock; return whether it is. It is not
+    cancelled."""
+    wake = Wake(clock)
+
+    def stir(_: object) -> None:
+        wake.set()
+
+    if not future.done():
+        future.add_done_callback(stir)
+        try:
+            await wake.sleep(timeout)
+        finally:
+            future.remove_done_callback(stir)
+    return future.done()
 
 
 def time_of_day(text: str) -> Time | None:

@@ -107,7 +107,7 @@ class Threads:
                 if is_left:
                     self.left_behind -= 1
                     return
-            in_loop(loop, _answer, answer, product, error)  # if it is closed, no caller waits any more
+            in_loop(loop, settle, answer, product, error)  # if it is closed, no caller waits any more
 
         threading.Thread(target=work, name=self._name, daemon=True).start()
         try:
@@ -129,13 +129,15 @@ def in_loop(loop: asyncio.AbstractEventLoop, act: Callable[..., object], *args: 
     return True
 
 
-def _answer(future: asyncio.Future[Any], product: Any, error: BaseException | None) -> None:
+def settle(future: asyncio.Future[Any], product: Any = None, error: BaseException | None = None) -> None:
+    """End the wait for a future with a result or an error, unless it has ended."""
     if future.done():
         return
     if error is None:
         future.set_result(product)
     else:
         future.set_exception(error)
+        future.exception()  # read it here, in case no task waits for it any more
 
 
 def _raisable(error: BaseException) -> BaseException:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from perception.learning.examples import Example, LearningSettings, What
 from perception.learning.learner import WHATS, Labels, Learnt, trained
 from perception.learning.taught import TaughtExample, TaughtExamples
+from spar.clock import ended
 from spar.errors import ConflictError
 from spar.events import ErrorOccurred, ExampleForgotten, ExampleTaught
 from spar.ports.services import Embedder
@@ -141,11 +142,7 @@ class Teaching:
     async def _ended(self, training: asyncio.Task[None] | None) -> None:
         """Wait until a training has ended, for `PATIENCE` seconds at most."""
         if training is not None:
-            clock, over = self._host.clock, asyncio.Event()
-            timeout = clock.call_at(clock.monotonic() + PATIENCE, over.set)
-            training.add_done_callback(lambda _: over.set())
-            await over.wait()
-            timeout.cancel()
+            await ended(training, PATIENCE, self._host.clock)
 
     def list(self) -> dict[str, Any]:
         """Return the labels with their numbers of examples, and the examples that people taught, JSON-able."""

@@ -20,8 +20,8 @@ from annotated_types import Ge, Le
 from perception.sensors.files import BATCH, EVER, NEVER, Files, KnownFile, folders_of, read_cursor
 from perception.sensors.folder import Entry, Folder, Text, readable
 from perception.sensors.watch import Watch
-from perception.supervision.sensor_task import ended
 from spar.backoff import Backoff
+from spar.clock import Wake
 from spar.decoding import converted
 from spar.protocols import Home, SensorContext
 from spar.threads import Threads
@@ -75,7 +75,7 @@ class DirectorySensor:
         self._look_at = self._watch_at = 0.0  # monotonic seconds: look everywhere, begin a watch
         self._must_poll = self._is_gone = False
         self._watch_error = ""
-        self._nudge: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._nudge = Wake(ctx.clock)
         self._pump = asyncio.get_running_loop().create_task(self._run(), name=f"directory sensor {ctx.name}")
 
     async def _load(self, ctx: SensorContext) -> Files:
@@ -113,7 +113,6 @@ class DirectorySensor:
     async def _run(self) -> None:
         clock, failures, backoff = self._ctx.clock, 0, Backoff(self.retry)
         while True:
-            self._nudge = asyncio.get_running_loop().create_future()
             try:
                 pause = await self._turn(clock.monotonic())
                 failures, self._is_gone = 0, False
@@ -126,7 +125,7 @@ class DirectorySensor:
                     self._stop_watching()
                 self._is_gone, self._look_at = is_gone, 0.0
                 pause = self.retry if is_gone else backoff.delay(failures)
-            await ended(self._nudge, pause, clock)
+            await self._nudge.sleep(pause)
 
     async def _turn(self, now: float) -> float:
         """Do one turn; return the seconds until the next one. Raises: OSError when the directory cannot be read."""
@@ -256,8 +255,8 @@ class DirectorySensor:
             self._look_at = 0.0
         else:
             self._hints |= paths
-        if not self._nudge.done():
-            self._nudge.set_result(None)
+        if not self._nudge.is_set:
+            self._nudge.set()
 
     def _misses_directory(self, missing: Iterable[str]) -> bool:
         """Return whether one of the missing names was a directory of known files."""

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from perception.supervision.buffer import most_important
 from perception.supervision.sensor_group import SensorGroup
-from perception.supervision.sensor_task import ended
 from spar import facts
+from spar.clock import Wake
 from spar.errors import InboxFullError, LifecycleError, NotReadyError
 from spar.events import ErrorOccurred
 from spar.protocols import Context, Held, Host, SensorSpec
@@ -47,7 +47,7 @@ class PlacedSensors:
         self._places: frozenset[str] | None = None
         self._last_error = ""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._news: asyncio.Future[None] | None = None
+        self._news = Wake(host.clock)
         self._tasks: list[asyncio.Task[None]] = []
         self.group: SensorGroup | None = None
 
@@ -95,7 +95,7 @@ class PlacedSensors:
                     group.release()
                     generation += 1
                     await self._save(group, generation, held)
-                await self._wait()
+                await self._news.sleep(BEAT)
         finally:
             self.group = None
             try:
@@ -133,20 +133,10 @@ class PlacedSensors:
             journal.append(facts.RowsChanged(changes=tuple(changes)))
         await journal.safe()
 
-    async def _wait(self) -> None:
-        """Wait for news, or until a sensor without a rhythm is polled again."""
-        self._news = asyncio.get_running_loop().create_future()
-        await ended(self._news, BEAT, self._clock)
-        self._news = None
-
     def _wake(self) -> None:
         """Note that there are news; may be called from any thread."""
         if self._loop is not None:
-            in_loop(self._loop, self._note_news)
-
-    def _note_news(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+            in_loop(self._loop, self._news.set)
 
     # -- those of other places
 

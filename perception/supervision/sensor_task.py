@@ -12,10 +12,10 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from spar.clock import Clock
+from spar.clock import Clock, ended
 from spar.errors import PhaseTimeoutError, TransientError
 from spar.protocols import SensorSpec
-from spar.threads import Threads
+from spar.threads import Threads, settle
 
 GRACE = 0.2  # seconds between cancelling a call and leaving it behind
 
@@ -87,7 +87,7 @@ class SensorTask:
                 await self._do(*work)
         except asyncio.CancelledError:
             if self.outcome is not None:
-                _settle(self.outcome, error=TransientError("it was cancelled before it had begun"))
+                settle(self.outcome, error=TransientError("it was cancelled before it had begun"))
             if self._is_over:
                 return
             self._is_over = True
@@ -104,53 +104,25 @@ class SensorTask:
         try:
             product = await work()
         except asyncio.CancelledError:
-            _settle(outcome, error=TransientError("it was cancelled"))
+            settle(outcome, error=TransientError("it was cancelled"))
             if self._task.cancelling() and not self._is_cut:
                 raise
         except BaseException as error:
             # A group that holds a cancellation is not an Exception, but it must not end the process.
-            _settle(outcome, error=error if isinstance(error, Exception) else _stand_in(error))
+            settle(outcome, error=error if isinstance(error, Exception) else _stand_in(error))
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
         else:
-            _settle(outcome, product)
+            settle(outcome, product)
         if self._is_cut:
             self._is_cut = False
             self._task.uncancel()
-
-
-async def ended(future: asyncio.Future[Any], timeout: float, clock: Clock) -> bool:
-    """Wait until the future is done, at most `timeout` seconds of the clock; it is not cancelled."""
-    if future.done():
-        return True
-    waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def stir(_: object = None) -> None:
-        if not waiting.done():
-            waiting.set_result(None)
-
-    timer = clock.call_at(clock.monotonic() + timeout, stir)
-    future.add_done_callback(stir)
-    try:
-        await waiting
-    finally:
-        timer.cancel()
-        future.remove_done_callback(stir)
-    return future.done()
 
 
 def _stand_in(error: BaseException) -> Exception:
     stand_in = TransientError(f"it ended with {error!r:.200}")
     stand_in.__cause__ = error
     return stand_in
-
-
-def _settle(outcome: asyncio.Future[Any], product: Any = None, error: BaseException | None = None) -> None:
-    if error is None and not outcome.done():
-        outcome.set_result(product)
-    elif error is not None and not outcome.done():
-        outcome.set_exception(error)
-        outcome.exception()  # read it here, in case no task waits for it any more
 
 
 #: Called with the outcome of a call that ended after it had been left behind.

@@ -14,8 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, TypeVar
 
-from perception.supervision.sensor_task import ended
-from spar.clock import Clock
+from spar.clock import Clock, ended
 from spar.errors import PhaseTimeoutError, TooLargeError
 from spar.ports.rows import changed, rows_of
 from spar.protocols import Store

@@ -24,10 +24,11 @@ import msgspec
 from msgspec import Struct
 
 from spar.backoff import Backoff, Trouble
+from spar.clock import Wake
 from spar.decoding import convert
 from spar.errors import PermanentError, PhaseTimeoutError, SparError, TransientError
 from spar.events import ChannelQuarantined, ChannelRestored, ErrorOccurred, MessageDelivered, MessageUndeliverable
-from spar.loop.core import Core, Wake
+from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.ports.any_part import Watchable, offers
 from spar.ports.channel import ChannelContext, ChannelSpec, Outgoing

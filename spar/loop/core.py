@@ -3,8 +3,8 @@
 The agent's own work serves a request to the agent, such as its start, stop, pause, or a single phase. Such requests
 come from other threads, from inside the agent's own cycles and event handlers, and several at a time. `Requests` runs
 their work in the agent's event loop, and *exclusive* work one piece after another. It does not know which requests
-exist, nor which of them are allowed. `Wake`, `Signal` and `StopDeadline` are the waits of coroutines: for a time or
-until `set` is called, for the next change of something, and for the steps of a stop.
+exist, nor which of them are allowed. `Signal` and `StopDeadline` are the waits of coroutines: for the next change of
+something, and for the steps of a stop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from spar.bus.bus import HANDLING, Events
-from spar.clock import Clock
+from spar.clock import Clock, finish
 from spar.events import ErrorOccurred
 from spar.hooks import Hooks
 from spar.observe.logs import Logger, get_logger
@@ -177,40 +177,6 @@ class Core:
         return "" if self.traces is None else self.traces.traceparent(to, cycle_id, *names)
 
 
-class Wake:
-    """Flag with one sleeper. A call of `set` while nobody sleeps is remembered (`is_set`): the next `sleep` returns at
-    once."""
-
-    __slots__ = ("_clock", "_future", "is_set")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.is_set = False
-        self._future: asyncio.Future[None] | None = None
-
-    def set(self) -> None:
-        """Wake the sleeper. From the event loop's thread only."""
-        self.is_set = True
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
-
-    async def sleep(self, seconds: float | None) -> bool:
-        """Sleep for `seconds` (None: until woken), clear the flag, and return True if woken."""
-        if not self.is_set:
-            self._future = future = asyncio.get_running_loop().create_future()
-            timer = None
-            if seconds is not None:
-                timer = self._clock.call_at(self._clock.monotonic() + seconds, lambda: _finish(future))
-            try:
-                await future
-            finally:
-                self._future = None
-                if timer is not None:
-                    timer.cancel()
-        was_set, self.is_set = self.is_set, False
-        return was_set
-
-
 class Signal:
     """Signal for any number of coroutines. Setting it wakes those that wait at that moment."""
 
@@ -222,14 +188,14 @@ class Signal:
     def set(self) -> None:
         """Wake all that wait. From the event loop's thread only."""
         for waiter in self._waiters:  # they remove themselves later, in their own tasks
-            _finish(waiter)
+            finish(waiter)
 
     async def wait(self, clock: Clock | None = None, timeout: float | None = None) -> None:
         """Return when the signal is set, or after `timeout` seconds by the clock (None or infinite: no time limit)."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = None
         if clock is not None and timeout is not None and timeout < float("inf"):
-            timer = clock.call_at(clock.monotonic() + timeout, lambda: _finish(waiter))
+            timer = clock.call_at(clock.monotonic() + timeout, lambda: finish(waiter))
         self._waiters[waiter] = None
         try:
             await waiter
@@ -237,11 +203,6 @@ class Signal:
             del self._waiters[waiter]
             if timer is not None:
                 timer.cancel()
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 R = TypeVar("R")

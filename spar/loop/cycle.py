@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from spar.backoff import Backoff
 from spar.checks import shorten
-from spar.clock import Clock
+from spar.clock import Clock, Wake
 from spar.data.reply import answer_of
 from spar.decisions.finish import Consequence, Ending, Progress, consequence
 from spar.errors import ENDS_PROCESS, ContractError, PhaseTimeoutError
@@ -40,7 +40,6 @@ from spar.types import (
 
 if TYPE_CHECKING:
     from spar.facts import WorkHandedOut
-    from spar.loop.core import Wake
     from spar.loop.plan_stream import OpenPlan
     from spar.records.abilities import ReadAbilities
     from spar.state.apply import SessionState

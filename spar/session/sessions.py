@@ -22,11 +22,11 @@ from types import coroutine
 from typing import Any
 
 from spar.backoff import Intensity
+from spar.clock import Wake
 from spar.decisions.next_step import Claim, Slots, ask, enqueue, fill
 from spar.errors import FencedError, SparError
 from spar.events import ErrorOccurred
 from spar.facts import MessagePlaced
-from spar.loop.core import Wake
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
 from spar.session.cycles import SessionCycles

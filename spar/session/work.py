@@ -8,14 +8,13 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from spar.clock import Timer
+from spar.clock import Timer, Wake
 from spar.data.reply import End
 from spar.decisions.finish import finish
 from spar.decisions.next_step import Turn, first_piece, has_run_to_begin, may_begin_run, next_step, take
 from spar.facts import CycleClosed, PerceptionAccepted, WorkHandedOut, WorkTaken
 from spar.failpoints import armed, crashpoint
 from spar.hooks import REWRITABLE, HookContext, Outcome
-from spar.loop.core import Wake
 from spar.loop.cycle import LONGEST_DEFERRAL, STANDING, Cycle, Skip
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.setup import Module, pause_after, result_of

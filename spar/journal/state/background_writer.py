@@ -16,10 +16,9 @@ from typing import Any
 
 from spar.backoff import Backoff
 from spar.bus.bus import Events
-from spar.clock import Clock
+from spar.clock import Clock, Wake
 from spar.errors import PermanentError, SparError
 from spar.events import ErrorOccurred, ExperienceStored
-from spar.loop.core import Wake
 from spar.observe.logs import get_logger
 from spar.ports.any_part import has
 from spar.ports.store import DurableStore
