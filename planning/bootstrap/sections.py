@@ -7,12 +7,13 @@ The same parts give the same bytes, so that a provider's cache serves all of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from planning.bootstrap.skills import Skill
 from planning.prompt.prompts import main
 from planning.prompt.shorten import to_json
 from spar.hooks import PromptFile
@@ -36,13 +37,6 @@ class PromptPart(Struct, frozen=True):
     note: str = ""
 
 
-class ListedSkill(Struct, frozen=True):
-    """A skill as a prompt lists it."""
-
-    name: str
-    description: str
-
-
 class Prompt(Struct, frozen=True):
     """The standing part of a prompt: `instructions`, the texts before the conversation (`preface`), and both as parts.
 
@@ -56,7 +50,7 @@ class Prompt(Struct, frozen=True):
 
 
 def lay_out(
-    instructions: str, files: Sequence[PromptFile] = (), skills: Sequence[ListedSkill] = (), *,
+    instructions: str, files: Sequence[PromptFile] = (), skills: Sequence[Skill] = (), *,
     skills_origin: str = "", skills_trust: Trust = "trusted", references: bool = True
 ) -> Prompt:  # fmt: skip
     """Return the standing part: spar's instructions, these instructions, the files in their order, the skills."""
@@ -76,7 +70,8 @@ def lay_out(
             PromptPart("skills", origin if is_trusted else "spar", _render_skills(skills if is_trusted else ()))
         )
         if not is_trusted:
-            material.append(PromptPart("skills", origin, _render_data("skills", _entries(skills)), "untrusted"))
+            entries = {skill.name: skill.description for skill in skills}
+            material.append(PromptPart("skills", origin, _render_data("skills", entries), "untrusted"))
     return Prompt(
         "\n\n".join(part.text for part in trusted_parts),
         tuple(part.text for part in material),
@@ -107,14 +102,10 @@ def _render_data(kind: str, value: Any) -> str:
     return f"## Data: ¶{kind}\n{to_json(value)}\n{_MATERIAL}"
 
 
-def _render_skills(listed: Sequence[ListedSkill]) -> str:
+def _render_skills(listed: Sequence[Skill]) -> str:
     """Return the instruction how to use skills, with a line for each of these skills."""
     lines = [f"- {skill.name}: {' '.join(skill.description.split())}" for skill in listed]
     return "\n".join(["## Skills", f"{_READ_FIRST} {_FOLLOW}" if listed else _READ_FIRST, *lines])
-
-
-def _entries(skills: Iterable[ListedSkill]) -> dict[str, str]:
-    return {skill.name: skill.description for skill in skills}
 
 
 def _note(file: PromptFile) -> str:

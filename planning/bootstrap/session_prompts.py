@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from planning.bootstrap.before_request import ask_hooks, publish_fault
 from planning.bootstrap.files import PromptFiles, cut_to_bounds
-from planning.bootstrap.sections import ListedSkill, Prompt, lay_out
+from planning.bootstrap.sections import Prompt, lay_out
 from planning.bootstrap.skill_tool import SkillTool
 from planning.bootstrap.skills import Skill
 from planning.bootstrap.snapshots import Snapshots
@@ -56,7 +56,7 @@ class SessionPrompts:
         self._host: Host | None = None
         #: By conversation, the files before the hooks and after them.
         self._rewritten: BoundedDict[str, tuple[_Files, _Files]] = BoundedDict(_MOST_SESSIONS)
-        self._prompts: BoundedDict[tuple[_Files, tuple[ListedSkill, ...]], Prompt] = BoundedDict(_MOST_PROMPTS)
+        self._prompts: BoundedDict[tuple[_Files, tuple[Skill, ...]], Prompt] = BoundedDict(_MOST_PROMPTS)
         #: By cycle and by run, the session and its conversation.
         self._sessions: BoundedDict[str, tuple[str, str]] = BoundedDict(_MOST_CYCLES)
         self._reported: dict[str, str] = {}
@@ -91,7 +91,7 @@ class SessionPrompts:
         skills = await self._skills(context, conversation, keep=keep)
         if self.files is not None or self.snapshots is not None:
             self._report_problems()
-        key = (files, tuple(ListedSkill(skill.name, skill.description) for skill in skills))
+        key = (files, skills)
         if (prompt := self._prompts.get(key)) is None:
             self.composed += 1
             prompt = self._prompts[key] = self._lay_out(*key)
@@ -114,7 +114,7 @@ class SessionPrompts:
             snapshot["skills"] = [*usable, *others]
         return {**snapshot, "problems": self._problems()} if snapshot else {}
 
-    def _lay_out(self, files: _Files, skills: tuple[ListedSkill, ...]) -> Prompt:
+    def _lay_out(self, files: _Files, skills: tuple[Skill, ...]) -> Prompt:
         folder = self.snapshots.skills if self.snapshots is not None else None
         origin, trust = (folder.name, folder.trust) if folder is not None else ("", "trusted")
         return lay_out(self.instructions, files, skills, skills_origin=origin, skills_trust=trust,

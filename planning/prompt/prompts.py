@@ -48,7 +48,8 @@ You do one piece of work that somebody else goes on with. The input holds all th
 output, and nothing around it.
 - {_OUTSIDE}"""
 
-_BY_KIND: Final[dict[Kind, str]] = {"main": MAIN, "delegate": MAIN, "latent": THINKING}
+#: The instructions for each kind of request.
+BY_KIND: Final[dict[Kind, str]] = {"main": MAIN, "delegate": MAIN, "latent": THINKING}
 
 EMPTY: Final = "the answer was empty: call a tool, or give the output (NO_REPLY if nobody needs one)"
 IDLE: Final = "nothing was called and there is no output: call a tool, or give the output"
@@ -61,11 +62,6 @@ SKIPPED: Final = (
     "issue again those that still make sense."
 )
 EXPERIENCE: Final = "What was learnt earlier in situations like this one; it may not hold here."
-
-
-def instructions_for(kind: Kind) -> str:
-    """Return the instructions for a kind of request."""
-    return _BY_KIND[kind]
 
 
 #: The beginning of a summary of the earlier conversation.

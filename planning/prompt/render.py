@@ -48,21 +48,7 @@ def render(context: Iterable[Any], *, limit: int = LIMIT) -> list[str]:
     """
     if isinstance(context, (str, bytes, Mapping)):
         raise TypeError(f"a context is a list of messages, found {type(context).__name__}")
-    before, behind = divided([plain(message, UNBOUNDED) for message in context], limit)
-    return [*before, *behind]
-
-
-def render_texts(messages: Iterable[Any]) -> list[str]:
-    """Return the texts of plain messages, in the order of `render`."""
-    return [block.text for block in blocks(messages, LIMIT)]
-
-
-def divided(context: Iterable[Any], limit: int) -> tuple[list[str], list[str]]:
-    """Return the texts of `render` in two parts: those that stay the same in each step of a run, and the others.
-
-    Args: context: plain messages.
-    """
-    return split(blocks(context, limit))
+    return [block.text for block in blocks([plain(message, UNBOUNDED) for message in context], limit)]
 
 
 class Block(NamedTuple):
@@ -73,20 +59,12 @@ class Block(NamedTuple):
     text: str
 
 
-def blocks(context: Iterable[Any], limit: int) -> list[Block]:
-    """Return each text of `divided` with its kind."""
+def blocks(context: Iterable[Any], limit: int = LIMIT) -> list[Block]:
+    """Return the texts of plain messages, each with its kind: first those that stay the same in each step of a run."""
     reading = _Reading()
     for message in context:
         _take(message, reading)
     return list(_texts(reading, max(limit, _LEAST)))
-
-
-def split(all_blocks: Iterable[Block]) -> tuple[list[str], list[str]]:
-    """Return the texts that stay the same in each step of a run, and the texts that its steps change."""
-    parts: tuple[list[str], list[str]] = [], []
-    for block in all_blocks:
-        parts[block.is_behind].append(block.text)
-    return parts
 
 
 #: A limit below this would leave nothing that can be read.

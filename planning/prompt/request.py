@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from planning.ports import Kind, Request, Turn
 from planning.prompt.call_results import PAIRED, call_shown, paired_turns, spoken, unpaired, written
-from planning.prompt.prompts import EXPERIENCE, SKIPPED, instructions_for
-from planning.prompt.render import LIMIT, blocks, divided, split
+from planning.prompt.prompts import BY_KIND, EXPERIENCE, SKIPPED
+from planning.prompt.render import LIMIT, blocks
 from planning.prompt.schema import compose_schema
 from planning.prompt.tool_specs import mapping
 from spar.data.blackboard import read_message
@@ -88,7 +88,7 @@ def compose(
         context=tuple(messages),
         schema=schema,
         kind=kind,
-        instructions=instructions_for(kind) if instructions is None else instructions,
+        instructions=BY_KIND[kind] if instructions is None else instructions,
         preface=tuple(preface),
         turns=tuple(turns),
         own=own or 0,
@@ -135,16 +135,15 @@ def texts_and_history(
     The turns are None where no call was made. The texts that both share are rendered once.
     """
     all_blocks = blocks(messages, limit)
-    before, behind = split(all_blocks)
-    texts = (*before, *behind)
+    texts = tuple([block.text for block in all_blocks])
     if not any(step.results for step in steps):
         return texts, None
     left = unpaired(messages, steps)
     if any(kind_of(message) in ("result", "error") for message in left) or "error" in map(kind_of, messages):
-        before, behind = divided(left, limit)
+        rest = blocks(left, limit)
     else:
-        before, behind = split(block for block in all_blocks if block.kind not in PAIRED)
-    first, last = ([Turn("user", text) for text in of_part] for of_part in (before, behind))
+        rest = [block for block in all_blocks if block.kind not in PAIRED]
+    first, last = ([Turn("user", block.text) for block in rest if block.is_behind is part] for part in (False, True))
     return texts, (*first, *paired_turns(steps, limit), *last)
 
 

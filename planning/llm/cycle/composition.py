@@ -33,7 +33,7 @@ from planning.prompt.observations import (
 )
 from planning.prompt.plans.kept import planned
 from planning.prompt.plans.versions import is_meta, meta_of
-from planning.prompt.render import render_texts
+from planning.prompt.render import blocks
 from spar.checks import shorten
 from spar.data.blackboard import message_of
 from spar.hooks import RequestDraft
@@ -130,7 +130,7 @@ def composed(planner: PlannerState, gathered: Gathered, room: int | None) -> Com
     moment = [
         ability_text(gathered.tools, observed.task, context.abilities if context.learning == "on" else {}),
         correction_text(gathered.messages),
-        *render_texts(_versioned(gathered, [*standing, *of_run, *hooked])),
+        *[block.text for block in blocks(_versioned(gathered, [*standing, *of_run, *hooked]))],
         *missing,
     ]
     new = _news(planner, gathered, talk, observed, moment)

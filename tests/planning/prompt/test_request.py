@@ -8,7 +8,7 @@ from acting import Executor
 from planning import Turn, compose
 from planning.prompt.call_results import unpaired
 from planning.prompt.prompts import MAIN, THINKING
-from planning.prompt.render import divided
+from planning.prompt.render import blocks
 from planning.prompt.request import plan_mode, plan_of, texts_and_history
 from spar import ActionResult, Call, CallResult, tool
 
@@ -115,7 +115,8 @@ def test_the_texts_around_pairs_of_calls_and_results_read_as_if_rendered_alone(o
     messages = [*CONTEXT, *others, came, kept]
 
     texts, history = texts_and_history(messages, [step], 2_000)
-    before, behind = divided(unpaired(messages, [step]), 2_000)
+    alone = blocks(unpaired(messages, [step]), 2_000)
+    before, behind = ([block.text for block in alone if block.is_behind is part] for part in (False, True))
 
     assert history is not None
     shown = [turn.text for turn in history if turn.role == "user"]
