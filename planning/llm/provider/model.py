@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from msgspec.structs import replace
 
 from planning.llm.provider.client import ProviderKey, is_unknown, model_without_key, open_model
 from planning.llm.provider.faults import ProviderFaults
@@ -32,7 +33,7 @@ from planning.llm.provider.messages import (
 )
 from planning.llm.provider.native_tools import Calls
 from planning.llm.provider.prices import checked, cost_of, usage_of
-from planning.llm.provider.settings import THOUGHTS, GenerationSettings, ModelOptions, Refusal, cache_settings, refusal
+from planning.llm.provider.settings import THOUGHTS, ModelOptions, Refusal, cache_settings, refusals
 from planning.ports import Asked, Piece, Request, Signed, TextDelta
 from planning.prompt.history import text_of
 from planning.resilience.timeouts import Watch
@@ -78,7 +79,7 @@ class ProviderModel:
         self._key = ProviderKey(given.key_env, given.api_key or "")
         #: The provider and a name of the key. A fault of the provider or the key holds for all models with this value.
         self.provider = " ".join(filter(None, (given.base_url or self.name.partition(":")[0], self._key.label)))
-        self._given, self._generation = name, given.generation
+        self._given = name
         self._prices = checked(given.prices, given.base_url)
         self._refusals: dict[Thinking, str] = {}
         self._clock: Clock = clock or SystemClock()
@@ -97,7 +98,7 @@ class ProviderModel:
         most = self._options.context_tokens
         if most is None:
             return None
-        thoughts = THOUGHTS[thinking or self._generation.thinking or "off"]
+        thoughts = THOUGHTS[thinking or self._options.thinking or "off"]
         return max(most - self._options.answer - thoughts, most // 4)
 
     async def most(self, request: Request) -> dict[str, int | None]:
@@ -113,7 +114,7 @@ class ProviderModel:
     @property
     def given_settings(self) -> dict[str, Any]:
         """Return the settings of the model that were given, for a status."""
-        values = {"context_tokens": self._options.context_tokens, **self._generation._asdict()}
+        values = {"context_tokens": self._options.context_tokens, **self._options.of_answers}
         return {name: value for name, value in values.items() if value}
 
     @property
@@ -126,12 +127,13 @@ class ProviderModel:
 
         Imports the library, which blocks.
         """
-        if self._generation == GenerationSettings():
+        options = self._options
+        if not options.of_answers:
             return None
         model = self._given if not isinstance(self._given, str) else model_without_key(
-            self._given, self._options.base_url, thinks=self._generation.thinking is not None
+            self._given, options.base_url, thinks=options.thinking is not None
         )  # fmt: skip
-        return None if model is None else refusal(model, self._generation)
+        return None if model is None else next(refusals(model, options), None)
 
     async def refusal_of(self, thinking: Thinking) -> str:
         """Return why the model does not support this much thinking; "" if it does, or if it cannot be opened."""
@@ -166,7 +168,7 @@ class ProviderModel:
         too_long = partial(self._faults.error_of, "endless", f"more than {most} bytes")
         if not isinstance(self._given, str):
             return self._given
-        url, thinks = self._options.base_url, self._generation.thinking is not None
+        url, thinks = self._options.base_url, self._options.thinking is not None
         model, self._faults.secret = open_model(self._given, url, self._key, most, too_long, thinks=thinks)
         return model
 
@@ -175,13 +177,12 @@ class ProviderModel:
     async def _pieces(self, request: Request, model: Model) -> AsyncIterator[Piece]:
         from pydantic_ai.direct import model_request_stream
 
-        options = self._options
+        options = replace(self._options, thinking=self._thinking(model, request))
         functions = functions_of(request, model, options.mode)
         calls = Calls(functions or ())
         watch = Watch(self._clock, options.first_byte, options.idle, options.longest)
         parameters = parameters_of(request, model, functions)
-        generation = self._generation._replace(thinking=self._thinking(model, request))
-        settings: Any = generation.in_library(request.max_tokens or self._options.answer)
+        settings: Any = options.in_library(request.max_tokens or options.answer)
         if options.is_cached and request.session:
             settings = {**cache_settings(model, request.session), **settings}
         if request.traceparent:
@@ -243,18 +244,20 @@ class ProviderModel:
         if fault is not None:
             raise fault
         if request.models:  # only requests that name models need the name and settings of the one that answered
-            yield Asked(self.name, *generation[:2], settings.get("max_tokens"), generation.settings)
+            yield Asked(self.name, options.thinking, options.temperature, settings.get("max_tokens"),
+                        options.settings or {})  # fmt: skip
 
     def _thinking(self, model: Model, request: Request) -> Thinking | None:
         """Return how much the model thinks for a request: as the request says if the model can, else as configured."""
-        if (asked := request.thinking) is None or asked == self._generation.thinking:
-            return self._generation.thinking
-        return self._generation.thinking if self._refused(model, asked) else asked
+        usual = self._options.thinking
+        return (
+            usual if (asked := request.thinking) is None or (asked != usual and self._refused(model, asked)) else asked
+        )
 
     def _refused(self, model: Model, thinking: Thinking) -> str:
         """Return why the model does not support this much thinking; "" if it does."""
         if thinking not in self._refusals:
-            model_refusal = refusal(model, self._generation._replace(thinking=thinking))
+            model_refusal = next(refusals(model, replace(self._options, thinking=thinking)), None)
             self._refusals[thinking] = "" if model_refusal is None else model_refusal.why
             needed, most = self._options.answer + THOUGHTS[thinking], self._options.context_tokens
             if model_refusal is None and most is not None and needed > most * 3 // 4:

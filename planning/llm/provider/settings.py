@@ -44,23 +44,6 @@ _OWN: Final[Mapping[str, str]] = {
 _SAMPLING: Final = frozenset({"top_p", "top_k", "presence_penalty", "frequency_penalty", "logit_bias"})
 
 
-class GenerationSettings(NamedTuple):
-    """Settings of a model's answers; None leaves a setting to the provider."""
-
-    thinking: Thinking | None = None
-    temperature: float | None = None
-    settings: Mapping[str, Any] = {}
-
-    def in_library(self, max_tokens: int) -> dict[str, Any]:
-        """Return the settings in the form of the library. Args: max_tokens: tokens of the answer without thoughts."""
-        options = {**self.settings, "max_retries": 0, "max_tokens": max_tokens + THOUGHTS[self.thinking or "off"]}
-        if self.temperature is not None:
-            options["temperature"] = self.temperature
-        if self.thinking is not None:
-            options["thinking"] = _EFFORT[self.thinking]
-        return options
-
-
 def cache_settings(model: Model, session: str) -> dict[str, Any]:
     """Return the settings by which a provider keeps the beginning of a session's requests.
 
@@ -80,12 +63,8 @@ class Refusal(NamedTuple):
     why: str
 
 
-def refusal(model: Model, wanted: GenerationSettings) -> Refusal | None:
-    """Return the first setting that a model does not accept; None if it accepts all."""
-    return next(_refusals(model, wanted), None)
-
-
-def _refusals(model: Model, wanted: GenerationSettings) -> Iterator[Refusal]:
+def refusals(model: Model, wanted: ModelOptions) -> Iterator[Refusal]:
+    """Yield the settings that a model does not accept."""
     profile: Any = model.profile
     unsupported = frozenset(getattr(model, "_unsupported_settings", lambda: model.unsupported_settings)())
     is_fixed = bool(profile.get("thinking_always_enabled", False))
@@ -96,11 +75,10 @@ def _refusals(model: Model, wanted: GenerationSettings) -> Iterator[Refusal]:
         yield Refusal("thinking", f"{model.model_name} always thinks; the least is 'low'")
     if wanted.temperature is not None and (why := _no_sampling(model, wanted, unsupported, "temperature")):
         yield Refusal("temperature", why)
-    if wanted.settings:
-        yield from _foreign(model, wanted, unsupported)
+    yield from _foreign(model, wanted, unsupported)
 
 
-def _no_sampling(model: Model, wanted: GenerationSettings, unsupported: frozenset[str], setting: str) -> str:
+def _no_sampling(model: Model, wanted: ModelOptions, unsupported: frozenset[str], setting: str) -> str:
     """Return why a model does not accept a sampling setting beside these settings; "" if it does."""
     profile: Any = model.profile
     name, thinks = model.model_name, wanted.thinking not in (None, "off")
@@ -112,11 +90,11 @@ def _no_sampling(model: Model, wanted: GenerationSettings, unsupported: frozense
     return f"{name} takes no {setting} while it thinks" if thinks and is_bound else ""
 
 
-def _foreign(model: Model, wanted: GenerationSettings, unsupported: frozenset[str]) -> Iterator[Refusal]:
+def _foreign(model: Model, wanted: ModelOptions, unsupported: frozenset[str]) -> Iterator[Refusal]:
     """Yield the settings of a provider that its models do not have, or whose value they do not accept."""
     known = _known_settings(type(model))
     usable = known.keys() - _OWN.keys() - unsupported
-    for name, value in wanted.settings.items():
+    for name, value in (wanted.settings or {}).items():
         if name in _OWN:
             yield Refusal(f"settings.{name}", f"{name} is no setting of the provider's: {_OWN[name]}")
         elif name not in known:
@@ -229,5 +207,17 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
         return self.base_url is None if self.cache is None else self.cache
 
     @property
-    def generation(self) -> GenerationSettings:
-        return GenerationSettings(self.thinking, self.temperature, self.settings or {})
+    def of_answers(self) -> dict[str, Any]:
+        """Return the settings of a model's answers, without those that are left to the provider."""
+        values = {"thinking": self.thinking, "temperature": self.temperature, "settings": self.settings or None}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def in_library(self, max_tokens: int) -> dict[str, Any]:
+        """Return the settings in the form of the library. Args: max_tokens: tokens of the answer without thoughts."""
+        most = max_tokens + THOUGHTS[self.thinking or "off"]
+        options = {**(self.settings or {}), "max_retries": 0, "max_tokens": most}
+        if self.temperature is not None:
+            options["temperature"] = self.temperature
+        if self.thinking is not None:
+            options["thinking"] = _EFFORT[self.thinking]
+        return options

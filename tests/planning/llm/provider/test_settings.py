@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from planning.llm.provider import ProviderModel
 from planning.llm.provider.client import model_without_key
-from planning.llm.provider.settings import GenerationSettings, refusal
+from planning.llm.provider.settings import ModelOptions, refusals
 from planning.ports import Asked, MadeCall, Piece, Request, Turn
 from planning.prompt.history import conversation
 from planning.prompt.request import compose
@@ -242,7 +242,7 @@ def test_what_a_model_does_not_take_is_found_before_it_is_asked(
 ) -> None:
     model = model_without_key(name, None)
     assert model is not None
-    found = refusal(model, GenerationSettings(**wanted))
+    found = next(refusals(model, ModelOptions(**wanted)), None)
 
     assert found is not None
     assert found.setting == setting
@@ -261,7 +261,7 @@ def test_what_a_model_does_not_take_is_found_before_it_is_asked(
 def test_what_a_model_takes_is_not_refused(name: str, wanted: dict[str, Any]) -> None:
     model = model_without_key(name, None)
     assert model is not None
-    assert refusal(model, GenerationSettings(**wanted)) is None
+    assert next(refusals(model, ModelOptions(**wanted)), None) is None
 
 
 def test_a_model_whose_library_is_not_there_is_not_judged() -> None:
