@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import json
@@ -18,40 +17,19 @@ import pytest
 from acting.notifiers import DesktopNotifier, LogNotifier, WebhookNotifier
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.testing import check_notifier
-
-
-class Hook:
-    """A server that answers every request with `answer` and keeps what it was sent."""
-
-    def __init__(self) -> None:
-        self.answer = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
-        self.heads: list[str] = []
-        self.bodies: list[bytes] = []
-        self.url = ""
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-            length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
-            body = await reader.readexactly(length)
-            self.heads.append(head)
-            self.bodies.append(body)
-            writer.write(self.answer)
-            await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
+from tests.servers.web import Pages, reply
 
 
 @pytest.fixture
-async def hook() -> AsyncIterator[Hook]:
-    found = Hook()
-    listening = await asyncio.start_server(found.serve, "127.0.0.1", 0)
-    found.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/hook"
-    yield found
-    listening.close()
-    await asyncio.sleep(0)
+async def hook() -> AsyncIterator[Pages]:
+    async with Pages(other=reply("204 No Content")).serving() as hook:
+        yield hook
+
+
+def read_by(hook: Pages) -> tuple[str, bytes]:
+    """Return the head, in lower case, and the body of the first request."""
+    head, _, body = hook.requests[0].partition("\r\n\r\n")
+    return head.lower(), body.encode("latin-1")
 
 
 @pytest.fixture
@@ -123,24 +101,27 @@ async def test_the_desktop_keeps_the_contract(desktop: Path) -> None:
     await check_notifier(DesktopNotifier)
 
 
-async def test_a_hook_is_posted_the_message_as_json(hook: Hook) -> None:
-    await WebhookNotifier(url=hook.url, headers={"Authorization": "Bearer t"}).notify("t\ud800", "x", urgency="low")
+async def test_a_hook_is_posted_the_message_as_json(hook: Pages) -> None:
+    ours = {"Authorization": "Bearer t"}
+    await WebhookNotifier(url=f"{hook.url}/hook", headers=ours).notify("t\ud800", "x", urgency="low")
 
-    message = json.loads(hook.bodies[0])
+    head, body = read_by(hook)
+    message = json.loads(body)
     assert datetime.fromisoformat(message.pop("at")).tzinfo is not None
     assert message == {"title": "t\ud800", "text": "x", "urgency": "low"}
-    assert hook.heads[0].startswith("post /hook ")
-    assert "authorization: bearer t\r\n" in hook.heads[0]
-    assert "content-type: application/json\r\n" in hook.heads[0]
-    assert "signature" not in hook.heads[0]
+    assert head.startswith("post /hook ")
+    assert "authorization: bearer t\r\n" in head
+    assert "content-type: application/json\r\n" in head
+    assert "signature" not in head
 
 
-async def test_with_a_secret_the_very_bytes_are_signed(hook: Hook) -> None:
+async def test_with_a_secret_the_very_bytes_are_signed(hook: Pages) -> None:
     await WebhookNotifier(url=hook.url, secret="hush").notify("t", "x")
 
-    expected = hmac.new(b"hush", hook.bodies[0], hashlib.sha256).hexdigest()
-    assert f"x-spar-signature-256: sha256={expected}\r\n" in hook.heads[0]
-    assert "hush" not in hook.heads[0] + hook.bodies[0].decode()
+    head, body = read_by(hook)
+    expected = hmac.new(b"hush", body, hashlib.sha256).hexdigest()
+    assert f"x-spar-signature-256: sha256={expected}" in head
+    assert "hush" not in head + body.decode()
 
 
 @pytest.mark.parametrize(
@@ -153,21 +134,23 @@ async def test_with_a_secret_the_very_bytes_are_signed(hook: Hook) -> None:
         ("429 Busy\r\nRetry-After: 9", TransientError, "answered 429"),
     ],
 )
-async def test_any_answer_but_success_is_a_failure(hook: Hook, status: str, kind: type[Exception], reason: str) -> None:
-    hook.answer = f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
+async def test_any_answer_but_success_is_a_failure(
+    hook: Pages, status: str, kind: type[Exception], reason: str
+) -> None:
+    hook.other = reply(status)
 
     with pytest.raises(kind, match=reason) as failed:
-        await WebhookNotifier(url=hook.url).notify("t", "x")
+        await WebhookNotifier(url=f"{hook.url}/hook").notify("t", "x")
     assert "/hook" not in str(failed.value)  # of many hooks the path is the secret
 
 
-async def test_the_own_network_can_be_closed_to_hooks_and_metadata_always_is(hook: Hook) -> None:
+async def test_the_own_network_can_be_closed_to_hooks_and_metadata_always_is(hook: Pages) -> None:
     with pytest.raises(PermanentError, match="not allowed"):
         await WebhookNotifier(url=hook.url, private=False).notify("t", "x")
     with pytest.raises(PermanentError, match="metadata"):
         await WebhookNotifier(url="http://169.254.169.254/").notify("t", "x")
 
-    assert hook.heads == []
+    assert hook.requests == []
 
 
 @pytest.mark.parametrize("options", [{"url": "ftp://x"}, {"url": "x"}, {"url": "http://x", "headers": {"Host": "y"}}])
@@ -176,7 +159,7 @@ def test_options_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
         WebhookNotifier(**options)
 
 
-async def test_a_hook_keeps_the_contract(hook: Hook) -> None:
+async def test_a_hook_keeps_the_contract(hook: Pages) -> None:
     await check_notifier(
         lambda: WebhookNotifier(url=hook.url, secret="s"),
         make_unreachable=lambda: WebhookNotifier(url=f"http://127.0.0.1:{unused_port()}/"),

@@ -18,56 +18,18 @@ import pytest
 from acting.tools.http import HttpTool
 from spar.errors import PermanentError, TransientError
 from tests.effort import hang_guard
+from tests.servers.web import Pages, reply
 
 pytestmark = pytest.mark.usefixtures("offline")
 
 
-class Trap:
-    """Answers by path and counts who came."""
-
-    def __init__(self, host: str = "127.0.0.1") -> None:
-        self.host, self.port = host, 0
-        self.answers: dict[str, bytes] = {}
-        self.requests: list[str] = []
-        self.connections = 0
-
-    async def open(self, port: int = 0) -> asyncio.Server:
-        listening = await asyncio.start_server(self.serve, self.host, port)
-        self.port = listening.sockets[0].getsockname()[1]
-        return listening
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            request = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            self.requests.append(request)
-            answer = self.answers.get(request.split(" ")[1], reply())
-            while True:
-                writer.write(answer)
-                await writer.drain()
-                if not answer.startswith(b"endless"):
-                    break
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-
-
-def reply(status: str = "200 OK", body: bytes = b"reached", **headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
-
-
 @pytest.fixture
-async def trap() -> AsyncIterator[Trap]:
-    found = Trap()
-    listening = await found.open()
-    yield found
-    listening.close()
-    await asyncio.sleep(0)
+async def trap() -> AsyncIterator[Pages]:
+    async with Pages(other=REACHED).serving() as trap:
+        yield trap
 
 
+REACHED = reply(body=b"reached")
 #: Ways to write an address; `tests/net/test_addresses.py` has the networks that no address may be in.
 FORMS = [
     "127.0.0.1",
@@ -129,7 +91,7 @@ def refused() -> Iterator[None]:
     assert not isinstance(caught.value, TransientError) or "cannot be resolved" in str(caught.value)
 
 
-async def test_no_form_of_an_address_leads_to_the_own_network(trap: Trap) -> None:
+async def test_no_form_of_an_address_leads_to_the_own_network(trap: Pages) -> None:
     tool = HttpTool(allow=[f"*:{trap.port}"], timeout=5)
     for host in FORMS:
         with refused():
@@ -137,7 +99,7 @@ async def test_no_form_of_an_address_leads_to_the_own_network(trap: Trap) -> Non
         assert trap.connections == 0, host
 
 
-async def test_no_redirect_leads_to_the_own_network_either(trap: Trap) -> None:
+async def test_no_redirect_leads_to_the_own_network_either(trap: Pages) -> None:
     tool = HttpTool(allow=[f"127.0.0.1:{trap.port}", f"*:{trap.port + 1}"], timeout=5)
     refused: tuple[type[Exception], ...] = (PermanentError, ValueError, TransientError)  # a broken header is none
     for number, host in enumerate(FORMS, 1):
@@ -178,7 +140,7 @@ async def test_no_redirect_leads_to_the_own_network_either(trap: Trap) -> None:
         "\x01http://127.0.0.1:{port}/",
     ],
 )
-async def test_no_trick_of_spelling_a_url_gets_through(trap: Trap, address: str) -> None:
+async def test_no_trick_of_spelling_a_url_gets_through(trap: Pages, address: str) -> None:
     with refused():
         await HttpTool(allow=[f"*:{trap.port}", "good"], timeout=5)(url=address.format(port=trap.port))
 
@@ -186,7 +148,7 @@ async def test_no_trick_of_spelling_a_url_gets_through(trap: Trap, address: str)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST"])
-async def test_a_host_that_is_listed_is_reached(trap: Trap, host: str) -> None:
+async def test_a_host_that_is_listed_is_reached(trap: Pages, host: str) -> None:
     tool = HttpTool(allow=[f"127.0.0.1:{trap.port}", f"localhost:{trap.port}"])
 
     assert (await tool(url=url(host, trap.port)))["text"] == "reached"
@@ -216,22 +178,19 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 async def test_a_name_that_turns_around_after_the_check_is_still_the_address_that_was_checked(
-    trap: Trap, resolver: list[list[str]]
+    trap: Pages, resolver: list[list[str]]
 ) -> None:
-    other = Trap("127.0.0.2")
-    listening = await other.open(trap.port)
     resolver += [["127.0.0.1"], ["127.0.0.2"]]
+    async with Pages("127.0.0.2", REACHED).serving(trap.port) as other:
+        answer = await HttpTool(allow=[f"flip.test:{trap.port}"])(url=url("flip.test", trap.port))
 
-    answer = await HttpTool(allow=[f"flip.test:{trap.port}"])(url=url("flip.test", trap.port))
-
-    listening.close()
     assert answer["text"] == "reached"
     assert (trap.connections, other.connections) == (1, 0)
     assert f"Host: flip.test:{trap.port}".lower() in trap.requests[0].lower()
 
 
 async def test_a_name_that_turns_around_between_redirects_is_judged_again(
-    trap: Trap, resolver: list[list[str]]
+    trap: Pages, resolver: list[list[str]]
 ) -> None:
     resolver += [["127.0.0.1"], ["169.254.169.254"]]
     trap.answers["/"] = reply("302 Found", Location="/secret")
@@ -256,7 +215,7 @@ async def test_a_name_that_turns_around_between_redirects_is_judged_again(
     ],
 )
 async def test_one_bad_address_of_a_name_refuses_it_whole(
-    trap: Trap, resolver: list[list[str]], addresses: list[str]
+    trap: Pages, resolver: list[list[str]], addresses: list[str]
 ) -> None:
     resolver.append(addresses)
 
@@ -267,26 +226,22 @@ async def test_one_bad_address_of_a_name_refuses_it_whole(
 
 
 async def test_nothing_of_one_host_is_told_to_another_not_even_on_another_port(
-    trap: Trap, resolver: list[list[str]]
+    trap: Pages, resolver: list[list[str]]
 ) -> None:
     resolver.append(["127.0.0.1"])
-    other = Trap()
-    listening = await other.open()
-    trap.answers["/a"] = reply("307 Go", Location=url("one.test", other.port, "/b"))
-    tool = HttpTool(allow=[f"one.test:{trap.port}", f"one.test:{other.port}"], headers={"X-Api-Key": "canary"})
+    async with Pages(other=REACHED).serving() as other:
+        trap.answers["/a"] = reply("307 Go", Location=url("one.test", other.port, "/b"))
+        tool = HttpTool(allow=[f"one.test:{trap.port}", f"one.test:{other.port}"], headers={"X-Api-Key": "canary"})
+        await tool(url=url("one.test", trap.port, "/a"), headers={"Authorization": "canary", "Cookie": "canary"})
 
-    await tool(url=url("one.test", trap.port, "/a"), headers={"Authorization": "canary", "Cookie": "canary"})
-
-    listening.close()
     assert "canary" in trap.requests[0]
     assert other.requests
     assert "canary" not in other.requests[0]
 
 
-async def test_five_redirects_are_followed_and_no_more(trap: Trap) -> None:
+async def test_five_redirects_are_followed_and_no_more(trap: Pages) -> None:
     for number in range(9):
         trap.answers[f"/{number}"] = reply("302 Found", Location=f"/{number + 1}")
-    trap.answers["/9"] = reply()
     tool = HttpTool(allow=[f"127.0.0.1:{trap.port}"])
 
     assert (await tool(url=url("127.0.0.1", trap.port, "/4")))["text"] == "reached"
@@ -295,7 +250,7 @@ async def test_five_redirects_are_followed_and_no_more(trap: Trap) -> None:
 
 
 @pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\n", b""], ids=["head", "interim answers"])
-async def test_an_endless_head_ends_within_the_deadline_and_is_not_kept(trap: Trap, start: bytes) -> None:
+async def test_an_endless_head_ends_within_the_deadline_and_is_not_kept(trap: Pages, start: bytes) -> None:
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await reader.readuntil(b"\r\n\r\n")
@@ -319,7 +274,7 @@ async def test_an_endless_head_ends_within_the_deadline_and_is_not_kept(trap: Tr
     assert resident() - before < 64 << 20
 
 
-async def test_a_redirect_with_a_giant_body_costs_no_more_than_an_answer(trap: Trap) -> None:
+async def test_a_redirect_with_a_giant_body_costs_no_more_than_an_answer(trap: Pages) -> None:
     trap.answers["/a"] = reply("302 Found", b"x" * 20_000_000, Location="/b")
     before = resident()
 

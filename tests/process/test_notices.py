@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from tests.process.conftest import Service, Spar, until
+from tests.servers.web import http_served
 
 pytestmark = pytest.mark.process
 
@@ -51,39 +50,27 @@ class Hook:
     """A web hook that keeps what it is told; while `answers` is not 200 it refuses it."""
 
     def __init__(self) -> None:
-        self.answers = 200
+        self.answers, self.url = 200, ""
         self.told: list[dict[str, Any]] = []
         self.refused: list[str] = []
-        hook = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                key = self.headers["idempotency-key"]
-                if hook.answers == 200:
-                    wanted = hmac.new(b"hush-hush-hush", body, hashlib.sha256).hexdigest()
-                    is_signed = self.headers["x-spar-signature-256"] == f"sha256={wanted}"
-                    hook.told.append({**json.loads(body), "key": key, "is_signed": is_signed})
-                else:
-                    hook.refused.append(key)
-                self.send_response(hook.answers)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, format: str, *given: Any) -> None:
-                return
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/alerts"
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+    def answer(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        key = headers["idempotency-key"]
+        if self.answers == 200:
+            wanted = hmac.new(b"hush-hush-hush", body, hashlib.sha256).hexdigest()
+            is_signed = headers["x-spar-signature-256"] == f"sha256={wanted}"
+            self.told.append({**json.loads(body), "key": key, "is_signed": is_signed})
+        else:
+            self.refused.append(key)
+        return self.answers, b""
 
 
 @pytest.fixture
 def hook() -> Iterator[Hook]:
     hook = Hook()
-    yield hook
-    hook.server.shutdown()
-    hook.server.server_close()
+    with http_served(hook.answer) as url:
+        hook.url = f"{url}/alerts"
+        yield hook
 
 
 @pytest.fixture

@@ -5,11 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import http.server
 import json
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +19,7 @@ from tests.process.conversation import PATIENCE, Talk, configured
 from tests.servers.llm import served
 from tests.servers.llm_replies import Reply, refuses, says
 from tests.servers.llm_requests import Asked
+from tests.servers.web import http_served
 
 pytestmark = pytest.mark.process
 pytest.importorskip("pydantic_ai", reason="the library of models (spar-agent[llm]) is not installed")
@@ -62,27 +61,12 @@ def webhook() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
     """Answer every POST with an error that repeats its secrets; yields the address, and what came."""
     came: list[tuple[dict[str, str], bytes]] = []
 
-    class Hook(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            came.append(({name.lower(): value for name, value in self.headers.items()}, body))
-            said = f"no {self.headers['authorization']} and no {CANARIES['env']}".encode()
-            self.send_response(403)
-            self.send_header("content-length", str(len(said)))
-            self.end_headers()
-            self.wfile.write(said)
+    def answer(path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        came.append((headers, body))
+        return 403, f"no {headers['authorization']} and no {CANARIES['env']}".encode()
 
-        def log_message(self, *args: object) -> None: ...
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/", came
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(PATIENCE)
+    with http_served(answer) as url:
+        yield f"{url}/", came
 
 
 def forms(value: str) -> set[bytes]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.process.conftest import PATIENCE
+from tests.servers.web import http_served
 
 pytestmark = pytest.mark.process
 
@@ -59,21 +58,12 @@ def asked() -> Iterator[tuple[int, list[str]]]:
     """A server, and the paths that it was asked for."""
     paths: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            paths.append(self.path)
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
+    def answer(path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        paths.append(path)
+        return 200, b""
 
-        def log_message(self, *arguments: Any) -> None:
-            return None
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_address[1], paths
-    server.shutdown()
-    server.server_close()
+    with http_served(answer) as url:
+        yield int(url.rpartition(":")[2]), paths
 
 
 def test_a_request_that_a_posted_text_asks_for_waits_also_if_a_program_has_read_it(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from memory import Memory
+from tests.servers.web import http_served
 
 pytestmark = pytest.mark.process
 
@@ -65,23 +64,7 @@ class World:
     """Answers with a page, a feed and series of numbers, which a test changes."""
 
     def __init__(self) -> None:
-        self.version, self.series = 0, {"a", "b", "c"}
-        world = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = world.answer(self.path).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *arguments: Any) -> None:
-                return None
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.version, self.series, self.url = 0, {"a", "b", "c"}, ""
 
     def answer(self, path: str) -> str:
         if path.startswith("/page"):
@@ -96,9 +79,8 @@ class World:
 @pytest.fixture
 def world() -> Iterator[World]:
     made = World()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with http_served(lambda path, headers, body: (200, made.answer(path).encode())) as made.url:
+        yield made
 
 
 def has_polled(service: Any, sensor: str, number: int) -> bool:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+
+from tests.servers.web import http_served
 
 
 @dataclass
@@ -78,33 +78,14 @@ def collecting(port: int = 0) -> Iterator[Collector]:
     """A collector for as long as the block."""
     collector = Collector()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            if self.headers.get("content-encoding") == "gzip":
-                body = gzip.decompress(body)
-            if collector.answers == 200:
-                collector.headers.append({name.lower(): value for name, value in self.headers.items()})
-                collector.spans += decoded(body)
-            else:
-                collector.refused += 1
-            self.send_response(collector.answers)
-            answer = ExportTraceServiceResponse().SerializeToString()
-            self.send_header("content-type", "application/x-protobuf")
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+    def answer(path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        if collector.answers == 200:
+            collector.headers.append(headers)
+            collector.spans += decoded(gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body)
+        else:
+            collector.refused += 1
+        return collector.answers, ExportTraceServiceResponse().SerializeToString()
 
-        def log_message(self, format: str, *given: Any) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    collector.url = f"http://127.0.0.1:{server.server_port}/v1/traces"
-    try:
+    with http_served(answer, "application/x-protobuf", port) as url:
+        collector.url = f"{url}/v1/traces"
         yield collector
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5.0)

@@ -10,7 +10,7 @@ import socket
 import ssl
 import sys
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,57 +22,16 @@ from spar.errors import ConfigError, PermanentError, TransientError
 from spar.net.http_client import retry_after
 from spar.testing import check_tool
 from tests.effort import hang_guard
+from tests.servers.web import Pages, reply
 from tests.waiting import cancelled
 
 pytestmark = pytest.mark.usefixtures("offline")
 
-Handler = Callable[[asyncio.StreamWriter, str], Awaitable[None]]
-
-
-class Server:
-    """Answers by path with whatever a test puts there, and remembers the requests as it read them."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, bytes | Handler] = {}
-        self.requests: list[str] = []
-        self.connections = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            request = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            length = next(
-                (line[15:] for line in request.lower().split("\r\n") if line.startswith("content-length")), "0"
-            )
-            request += (await reader.readexactly(int(length.strip(": ")))).decode("latin-1")
-            self.requests.append(request)
-            answer = self.answers[request.split(" ")[1]]
-            if isinstance(answer, bytes):
-                writer.write(answer)
-            else:
-                await answer(writer, request)
-            await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-
-
-def reply(status: str = "200 OK", body: bytes = b"", **headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
-
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    found = Server()
-    listening = await asyncio.start_server(found.serve, "127.0.0.1", 0)
-    found.port = listening.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-    found.url = f"http://127.0.0.1:{found.port}"  # type: ignore[attr-defined]
-    yield found
-    listening.close()
-    await asyncio.sleep(0)
+async def server() -> AsyncIterator[Pages]:
+    async with Pages().serving() as server:
+        yield server
 
 
 def resident() -> int:
@@ -489,20 +448,16 @@ async def test_tls_is_verified_by_name_though_an_address_is_connected_to(
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     names: list[Any] = []
     context.sni_callback = lambda tls, name, ctx: names.append(name)
-    found = Server()
-    found.answers["/"] = reply(body=b"safe")
-    listening = await asyncio.start_server(found.serve, "127.0.0.1", 0, ssl=context)
-    port = listening.sockets[0].getsockname()[1]
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+    async with Pages(other=reply(body=b"safe")).serving(ssl=context) as found:
+        port = found.port
+        answer = await HttpTool(private=True)(url=f"https://localhost:{port}/")
+        with pytest.raises(PermanentError, match=r"cannot connect to '127.0.0.1'.*certificate"):
+            await HttpTool(private=True)(url=f"https://127.0.0.1:{port}/")
+        monkeypatch.delenv("SSL_CERT_FILE")
+        with pytest.raises(PermanentError, match=r"certificate"):
+            await HttpTool(private=True)(url=f"https://localhost:{port}/")
 
-    answer = await HttpTool(private=True)(url=f"https://localhost:{port}/")
-    with pytest.raises(PermanentError, match=r"cannot connect to '127.0.0.1'.*certificate"):
-        await HttpTool(private=True)(url=f"https://127.0.0.1:{port}/")
-    monkeypatch.delenv("SSL_CERT_FILE")
-    with pytest.raises(PermanentError, match=r"certificate"):
-        await HttpTool(private=True)(url=f"https://localhost:{port}/")
-
-    listening.close()
     assert answer["text"] == "safe"
     assert names[0] == "localhost"
     assert f"host: localhost:{port}" in found.requests[0].lower()
