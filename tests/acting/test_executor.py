@@ -634,26 +634,6 @@ async def test_cancelling_is_not_stalled_by_a_tool_that_ignores_it() -> None:
     await until(lambda: not others())
 
 
-async def test_cancelling_at_any_moment_leaves_no_task_and_no_slot_taken() -> None:
-    @tool(effect="read", concurrency=2)
-    async def step(value: Any = None) -> int:
-        await asyncio.sleep(0)
-        return 1
-
-    executor = Executor([step], settings={**QUICK, "max_parallel": 3}, hooks=Hooks())
-    await executor.tools.compile(SystemClock())  # it is shared by all runs, so it goes on when one is cancelled
-    calls = [Call("step", id=f"a{at}", after=(f"a{at - 3}",) if at > 2 else ()) for at in range(12)]
-    for turns in range(40):
-        run = asyncio.create_task(executor.run(calls))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        run.cancel()
-        await asyncio.wait([run])
-        assert others() == set()
-
-    assert statuses(await asyncio.wait_for(executor.run(calls), 30)) == ["ok"] * 12
-
-
 # -- detached
 
 

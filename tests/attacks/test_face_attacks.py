@@ -152,10 +152,13 @@ def test_a_cookie_gives_no_more_than_its_token_and_only_to_its_own_page(target: 
         "application/json",
     ):
         for heads in ({}, {"origin": "null"}, {"origin": "https://evil.example"}, {"sec_fetch_site": "cross-site"},
+                      {"origin": "http://127.0.0.1:9999"}, {"sec_fetch_site": "none"},
                       {"origin": f"http://{cookie['host']}", "sec_fetch_site": "same-site"}):  # fmt: skip
             status = asked(target, "POST", "/v1/runs", message, content_type=kind, **cookie, **heads)[0]
             assert status == 403, (kind, heads)
-    assert asked(target, "POST", "/v1/runs", message, **cookie, **own)[0] == 202
+            assert asked(target, "DELETE", "/console/session", **cookie, **heads)[0] == 403, heads
+    for heads in (own, {"sec_fetch_site": "same-origin"}):
+        assert asked(target, "POST", "/v1/runs", message, **cookie, **heads)[0] == 202, heads
     for wrong in (b'{"message": "hello", "scope": "admin"}', b'{"message": "x", "files": {"path": "/etc/passwd"}}',
                   b"--x\r\nContent-Disposition: form-data; name=message\r\n\r\nhello\r\n--x--"):  # fmt: skip
         assert asked(target, "POST", "/v1/runs", wrong, **cookie, **own)[0] == 422, wrong

@@ -309,25 +309,6 @@ async def test_closing_twice_is_fine_and_using_it_afterwards_is_refused(tmp_path
     assert memory.snapshot()["is_open"] is False
 
 
-async def test_an_opening_that_is_cancelled_leaves_nothing_locked(tmp_path: Path) -> None:
-    for _ in range(5):
-        task = asyncio.ensure_future(Memory(at(tmp_path)).__aenter__())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    for _ in range(2_000):
-        try:
-            async with Memory.open(at(tmp_path)) as memory:
-                await memory.store(Experience("x"))
-            return
-        except ConfigError:
-            await asyncio.sleep(0.01)
-    pytest.fail("the lock was never released")
-
-
 async def test_a_relative_url_starts_at_the_home_s_state_and_an_absolute_one_does_not(tmp_path: Path) -> None:
     home = Home(config="/nowhere", workspace="/nowhere", state=str(tmp_path / "state"))
 

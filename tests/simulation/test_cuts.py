@@ -236,7 +236,7 @@ class Deeds:
             await asyncio.sleep(0.2)
             return what
 
-        @tool(effect="read", timeout=5.0)
+        @tool(effect="read", timeout=5.0, concurrency=1)
         async def look(what: str) -> str:
             await asyncio.sleep(0.1)
             return what
