@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from spar.server.routes.applications import served
-from tests.attacks.test_face_attacks import bearer, path_of
+from tests.attacks.test_port_attacks import bearer, path_of
 from tests.process.conftest import Service, Spar, until
 
 pytestmark = pytest.mark.process
