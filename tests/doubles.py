@@ -10,14 +10,16 @@ from spar.events import Event, HealthAlert, HealthRecovered, RecoveryStep
 
 
 class KeptRows:
-    """Small rows of a part that outlive it; `is_broken` while they cannot be read."""
+    """Small rows of a part that outlive it; `is_broken` while they cannot be read; `cycles` kept some."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Any] = {}
+        self.cycles: list[str] = []
         self.is_broken = False
 
     def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
         self.rows[key] = value
+        self.cycles.append(cycle_id)
 
     def drop(self, key: str, *, cycle_id: str = "") -> None:
         self.rows.pop(key, None)
@@ -33,6 +35,24 @@ class KeptRows:
         if self.is_broken:
             raise OSError("no disk")
         return dict(self.rows)
+
+
+class Cursors:
+    """Store of values by key that fails on demand."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.fails = False
+
+    async def save(self, key: str, value: Any) -> None:
+        if self.fails:
+            raise OSError("disk is full")
+        self.values[key] = value
+
+    async def load(self, key: str) -> Any:
+        if self.fails:
+            raise OSError("disk is gone")
+        return self.values.get(key)
 
 
 class LearningSense:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +23,7 @@ from tests.faults.rows import UNREADABLE, left_open
 from tests.faults.workloads.life import Workload, drop
 from tests.faults.workloads.rules import FILES, MESSAGES, RULES, wants_of
 from tests.faults.world import World
+from tests.ports import SocketConnection
 from tests.process.template import Forked, clean_environ
 
 NAME = "service"
@@ -150,33 +149,15 @@ def _has_ended(sock: Path, run: str) -> bool:
     return bool(_ask(sock, "GET", f"/v1/runs/{run}/wait?timeout=1").get("status") != "timeout")
 
 
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("spar", timeout=_PATIENCE)
-        self._path = path
-
-    def connect(self) -> None:
-        folder = os.open(self._path.parent, os.O_PATH | os.O_CLOEXEC)  # the whole path may be too long for a socket
-        try:
-            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self.sock.settimeout(self.timeout)
-            self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")
-        finally:
-            os.close(folder)
-
-
 def _ask(sock: Path, method: str, path: str, body: Any = None) -> dict[str, Any]:
     """Raises: OSError, HTTPException when nobody answers, or says no."""
-    connection = _Connection(sock)
-    try:
+    with SocketConnection(sock, _PATIENCE) as connection:
         connection.request(method, path, None if body is None else json.dumps(body))
         response = connection.getresponse()
         said: dict[str, Any] = json.loads(response.read())
-        if response.status >= 400:
-            raise OSError(f"{method} {path}: {response.status} {said}")
-        return said
-    finally:
-        connection.close()
+    if response.status >= 400:
+        raise OSError(f"{method} {path}: {response.status} {said}")
+    return said
 
 
 async def _never(world: World) -> None:

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.ports import SocketConnection
 from tests.process.template import clean_environ
 
 CONFIG = Path(__file__).parents[2] / "config.toml"
@@ -36,29 +36,13 @@ PATHS = ("/v1/sessions", "/v1/cycles", "/v1/approvals", "/v1/calls/in-doubt", "/
          "/v1/transcripts", "/v1/memory/figures")  # fmt: skip
 
 
-class _Socket(http.client.HTTPConnection):
-    """HTTP over the control socket of a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__("spar", timeout=PATIENCE)
-        self._path = str(folder / "state" / "control.sock")
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
 def asked(folder: Path, path: str, body: object = None) -> tuple[int, Any]:
     """Return the status and the content of the answer to one request. Raises: OSError while the service does not
     listen."""
-    door = _Socket(folder)
-    try:
+    with SocketConnection(folder / "state" / "control.sock", PATIENCE) as door:
         door.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
         answer = door.getresponse()
         return answer.status, json.loads(answer.read())
-    finally:
-        door.close()
 
 
 def prepared(folder: Path) -> None:

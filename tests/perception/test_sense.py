@@ -22,6 +22,7 @@ from spar.hooks import Hooks
 from spar.protocols import Context, Host, SensorContext, SensorSpec
 from spar.testing import VirtualClock
 from spar.types import Perception, replace
+from tests.doubles import Cursors
 from tests.effort import Effort
 from tests.waiting import cancelled, until
 
@@ -39,17 +40,6 @@ class Recorder:
     @property
     def faults(self) -> list[Any]:
         return [event.error for event in self.events if isinstance(event, ErrorOccurred)]
-
-
-class Cursors:
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-
-    async def save(self, key: str, value: Any) -> None:
-        self.values[key] = value
-
-    async def load(self, key: str) -> Any:
-        return self.values.get(key)
 
 
 class Surroundings:

@@ -8,7 +8,6 @@ import os
 import pickle
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.ports import SocketConnection
 from tests.process.template import Forked, clean_environ, run_here, runs_here
 
 CONFIG = Path(__file__).parents[2] / "config.toml"
@@ -133,25 +133,6 @@ def in_one_process(commands: Sequence[tuple[Spar, Sequence[str], bytes]]) -> lis
     return [Answer(*answer) for answer in pickle.loads(out)]
 
 
-class _Socket(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("spar", timeout=PATIENCE)
-        self._path = str(path)
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-    def __enter__(self) -> _Socket:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
 class Service:
     """`spar run` as a real process; standard error is collected all the time."""
 
@@ -198,7 +179,8 @@ class Service:
 
     def api(self, path: str, method: str = "GET", **given: Any) -> httpx.Response:
         """Ask the control socket."""
-        with _Socket(self.spar.state / "control.sock") as channel:  # httpx leaks a socket that nobody answers
+        # httpx leaks a socket that nobody answers.
+        with SocketConnection(self.spar.state / "control.sock", PATIENCE) as channel:
             body = json.dumps(given["json"]) if "json" in given else None
             channel.request(method, path, body)
             response = channel.getresponse()

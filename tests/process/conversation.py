@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from tests.process.conftest import PATIENCE, Service, Spar, _Socket, until
+from tests.ports import SocketConnection
+from tests.process.conftest import PATIENCE, Service, Spar, until
 from tests.servers.llm import LlmServer, served
 from tests.servers.llm_replies import Reply, Step, ToolCall, pieces, says
 from tests.servers.llm_requests import Asked, content_of
@@ -272,8 +273,7 @@ def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 @contextmanager
 def followed(state: Path, run_id: str, **headers: str) -> Iterator[Iterator[dict[str, Any]]]:
     """The events of a run as they come, over a connection that breaks off when this is left."""
-    with _Socket(state / "control.sock") as channel:
-        channel.timeout = PATIENCE
+    with SocketConnection(state / "control.sock", PATIENCE) as channel:
         channel.request("GET", f"/v1/runs/{run_id}/events", headers=headers)
         with channel.getresponse() as response:
             assert response.status == 200, response.read()

@@ -14,7 +14,8 @@ import pytest
 
 from spar.operations.runs import FOLLOWERS
 from spar.service import exit_codes as exits
-from tests.process.conftest import PATIENCE, Service, Spar, _Socket, until
+from tests.ports import SocketConnection
+from tests.process.conftest import PATIENCE, Service, Spar, until
 
 pytestmark = pytest.mark.process
 
@@ -92,7 +93,7 @@ def spar(teller: Service) -> Spar:
 @contextmanager
 def followed(state: Path, run_id: str, **headers: str) -> Iterator[Iterator[dict[str, Any]]]:
     """The events of a run as they come."""
-    with _Socket(state / "control.sock") as channel:
+    with SocketConnection(state / "control.sock", PATIENCE) as channel:
         channel.request("GET", f"/v1/runs/{run_id}/events", headers=headers)
         with channel.getresponse() as response:
             assert response.status == 200, response.read()
@@ -150,7 +151,7 @@ def test_no_more_may_follow_than_there_are_connections_for(teller: Any, spar: An
     run_id = submitted(teller, "wait")
     held = []
     for _ in range(FOLLOWERS):
-        channel = _Socket(spar.state / "control.sock")
+        channel = SocketConnection(spar.state / "control.sock", PATIENCE)
         channel.request("GET", f"/v1/runs/{run_id}/events")
         held.append((channel, channel.getresponse()))
 

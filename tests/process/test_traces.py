@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from spar.tracing.trace_context import parse_traceparent
-from tests.process.conftest import Service, Spar, _Socket, until
+from tests.ports import SocketConnection
+from tests.process.conftest import PATIENCE, Service, Spar, until
 from tests.servers.collector import Collector, Told, collecting
 from tests.servers.llm import served
 from tests.servers.llm_replies import ToolCall, says
@@ -141,7 +142,7 @@ def ask(spar: Spar, session: str = "main") -> dict[str, Any]:
 
 def submit(service: Service, session: str, parent: str) -> str:
     """Hand in a message with a header `traceparent`; the id of its run."""
-    with _Socket(service.spar.state / "control.sock") as channel:
+    with SocketConnection(service.spar.state / "control.sock", PATIENCE) as channel:
         body = json.dumps({"message": "how warm is it?", "session": session})
         channel.request("POST", "/v1/runs", body, {"traceparent": parent})
         run_id: str = json.loads(channel.getresponse().read())["run_id"]

@@ -12,7 +12,7 @@ from spar.operations.operation import Operation
 from spar.server.api.openapi import has_body, plain_path, query_fields
 from spar.server.routes.applications import described, served
 from spar.service.token_rows import SCOPES
-from tests.process.conftest import _Socket
+from tests.ports import SocketConnection
 from tests.recorded.world import World
 
 ROUTES = served()
@@ -87,7 +87,7 @@ def _usual(route: Operation[Any, Any]) -> bytes:
 
 def _ask(world: World, method: str, path: str, body: bytes) -> tuple[int, bytes]:
     """Ask as the owner, over the socket."""
-    return _answer(_Socket(world.spar.state / "control.sock"), method, path, body, {})
+    return _answer(SocketConnection(world.spar.state / "control.sock", 300.0), method, path, body, {})
 
 
 def _answer(connection: http.client.HTTPConnection, method: str, path: str, body: bytes,

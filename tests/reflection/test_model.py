@@ -32,6 +32,7 @@ from spar.types import (
     Reflection,
     Remedy,
 )
+from tests.doubles import KeptRows
 from tests.planning.desk import Desk
 
 USE_RELOAD = {
@@ -52,31 +53,16 @@ class Tool:
         self.schema = {"description": f"Do {name}.", "properties": {"_tool": {"const": name}, "unit": {}}}
 
 
-class Rows:
-    def __init__(self) -> None:
-        self.rows: dict[str, Any] = {}
-        self.cycles: dict[str, str] = {}
-
-    def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
-        self.rows[key], self.cycles[key] = value, cycle_id
-
-    def drop(self, key: str, *, cycle_id: str = "") -> None:
-        del self.rows[key]
-
-    async def list(self) -> dict[str, Any]:
-        return dict(self.rows)
-
-
 class Thinker:
     """A reflector and the model that it asks: `answer` is what that returns, or raises."""
 
-    def __init__(self, clock: VirtualClock, answer: Any = ADVICE, *, rows: dict[str, Rows] | None = None,
+    def __init__(self, clock: VirtualClock, answer: Any = ADVICE, *, rows: dict[str, KeptRows] | None = None,
                  **options: Any) -> None:  # fmt: skip
         self.answer, self.asked = answer, list[ModelQuestion]()
         self.rows = rows if rows is not None else {}
         tools = [Tool("restart"), Tool("reload"), Tool("wipe", approval="deny"), Tool("fetch", brings_untrusted=True)]
         self.desk = Desk(clock, tools={each.name: each for each in tools},
-                         rows=lambda name: self.rows.setdefault(name, Rows()))  # fmt: skip
+                         rows=lambda name: self.rows.setdefault(name, KeptRows()))  # fmt: skip
         self.clock, self.number = clock, 0
         self.reflect = ModelReflect(**options)
         self.reflect.attach(self.desk.host)
@@ -352,9 +338,9 @@ async def test_the_same_matter_is_asked_about_once_and_what_was_said_of_it_holds
 
 
 async def test_the_next_process_knows_what_was_asked_and_said(clock: VirtualClock) -> None:
-    rows: dict[str, Rows] = {}
+    rows: dict[str, KeptRows] = {}
     first = await Thinker(clock, rows=rows)(failed())
-    assert set(rows["advice"].cycles.values()) == {"c1"}  # in the cycle's own transaction
+    assert set(rows["advice"].cycles) == {"c1"}  # in the cycle's own transaction
     rows["advice"].rows["odd"] = {"at": "yesterday"}
 
     thinker = Thinker(clock, rows=rows)

@@ -12,26 +12,13 @@ import pytest
 from spar.config.load import load
 from spar.service import changes
 from spar.service.changes import PRESENT, SINCE, ChangeRecord
+from tests.doubles import KeptRows
 
 AT = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
-class Disk:
+class Disk(KeptRows):
     """Rows that outlive the record."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, Any] = {}
-        self.writes = 0
-
-    def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
-        self.writes += 1
-        self.rows[key] = value
-
-    def drop(self, key: str, *, cycle_id: str = "") -> None:
-        del self.rows[key]
-
-    async def list(self) -> dict[str, Any]:
-        return dict(self.rows)
 
     @property
     def changes(self) -> list[list[Any]]:
@@ -56,9 +43,9 @@ async def test_a_change_is_a_row_once_and_over_restarts(tmp_path: Path) -> None:
     )
     await record(disk).look_at_settings(first)
     assert (disk.changes, disk.rows[SINCE]) == ([], AT.isoformat())
-    disk.writes = 0
+    disk.cycles.clear()
     await record(disk, 1).look_at_settings(first)
-    assert disk.writes == 0, "what is the same costs no row"
+    assert disk.cycles == [], "what is the same costs no row"
     second = settings_of(
         tmp_path, "[agent]\nmax_interval = 9\n" + rule.format("disk", "x" * 899 + "y") + rule.format("new", "n")
     )

@@ -20,6 +20,7 @@ from spar.hooks import Hooks
 from spar.protocols import Context, Host, SensorContext, SensorSpec
 from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Perception
+from tests.doubles import Cursors
 from tests.waiting import cancelled, until
 
 
@@ -27,24 +28,6 @@ class Recorder(RecordingEvents):
     @property
     def faults(self) -> list[Any]:
         return [event.error for event in self.of(ErrorOccurred)]
-
-
-class Cursors:
-    """A store that keeps values and fails on demand."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.fails = False
-
-    async def save(self, key: str, value: Any) -> None:
-        if self.fails:
-            raise OSError("disk is full")
-        self.values[key] = value
-
-    async def load(self, key: str) -> Any:
-        if self.fails:
-            raise OSError("disk is gone")
-        return self.values.get(key)
 
 
 class Stage:

@@ -16,6 +16,7 @@ from spar.errors import ConfigError, PermanentError
 from spar.protocols import CALLED_FOR, Home
 from spar.records.skills import SkillText, parse_skill
 from spar.testing import ScriptedModel, VirtualClock
+from tests.doubles import KeptRows
 from tests.planning.bootstrap.written import write
 from tests.planning.desk import Desk, context, decided, planned
 
@@ -26,24 +27,6 @@ def skill(folder: Path | str, name: str, body: str = "do it", more: str = "", de
     own.mkdir(parents=True, exist_ok=True)
     (own / "SKILL.md").write_text(f"---\nname: {name}\ndescription: {description}\n{more}---\n{body}\n")
     return own
-
-
-class Rows:
-    """Small rows in memory, and the cycles that changed them."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, Any] = {}
-        self.cycles: list[str] = []
-
-    def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
-        self.rows[key] = value
-        self.cycles.append(cycle_id)
-
-    def drop(self, key: str, *, cycle_id: str = "") -> None:
-        self.rows.pop(key, None)
-
-    async def list(self) -> dict[str, Any]:
-        return dict(self.rows)
 
 
 def planner_of(desk: Desk, model: Any, home: Home) -> ModelPlanner:
@@ -209,7 +192,7 @@ async def test_skills_in_the_workspace_are_material_and_what_they_bring_is_untru
 async def test_a_session_goes_on_with_the_skills_that_it_began_with_over_a_restart(
     clock: VirtualClock, home: Home
 ) -> None:
-    folder, rows = Path(home.config, "skills"), Rows()
+    folder, rows = Path(home.config, "skills"), KeptRows()
     desk = Desk(clock, rows={"skills": rows}.get)
     skill(folder, "weather", "first")
     model = ScriptedModel([{"output": "yes"}] * 4)
@@ -232,7 +215,7 @@ async def test_a_session_goes_on_with_the_skills_that_it_began_with_over_a_resta
 
 
 async def test_another_conversation_of_a_session_begins_with_the_skills_of_now(home: Home) -> None:
-    folder, rows = Path(home.config, "skills"), Rows()
+    folder, rows = Path(home.config, "skills"), KeptRows()
     skill(folder, "weather", "first")
     snapshots = Snapshots(Skills("skills", home))
     snapshots.attach(rows, VirtualClock())

@@ -28,6 +28,7 @@ from spar.hooks import Decision, HookContext
 from spar.records.transcript import Entry
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call, CallResult, Experience, Fault, Perception
+from tests.doubles import KeptRows
 from tests.planning.desk import Desk, Tool, context, decided, message, planned
 from tests.servers.llm import LlmServer
 from tests.servers.llm_replies import Reply, ToolCall, says, solves
@@ -58,11 +59,11 @@ def result_of(call: Call, outcome: str) -> CallResult:
     return CallResult(call, "ok", output={"page": call.id})
 
 
-class Rows:
+class Rows(KeptRows):
     """Small rows as a journal keeps them: those of a cycle change when it ends, and not if its process is killed."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Any] = {}
+        super().__init__()
         self.waiting: list[str] = []
 
     def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
@@ -76,9 +77,6 @@ class Rows:
         for key in () if is_killed else self.waiting:
             self.rows.pop(key, None)
         self.waiting.clear()
-
-    async def list(self) -> dict[str, Any]:
-        return dict(self.rows)
 
 
 class Conversation:
