@@ -635,25 +635,6 @@ async def test_blocking_code_is_left_to_its_thread_at_the_deadline() -> None:
     await until(lambda: agent.left_behind == 0)
 
 
-async def test_a_later_stop_may_shorten_the_deadline_of_an_earlier_one(clock: VirtualClock) -> None:
-    hang = Hang()
-    agent = Agent(sense=ScriptedSense([hang]), clock=clock, settings={"agent": {"phases": {"sense": {"timeout": 0}}}})
-    await agent.start()
-    await until(lambda: hang.waiting == 1)
-    patient = asyncio.create_task(agent.stop())
-    await asyncio.sleep(100.0)
-    assert agent.state == "stopping"
-
-    await agent.stop(deadline=1.0)
-
-    await asyncio.wait_for(patient, 1.0)
-    assert clock.elapsed < 105.0
-    await agent.start()  # and a deadline that is over does not count for the next stop
-    slow = asyncio.create_task(agent.stop())
-    await slow
-    assert agent.state == "stopped"
-
-
 async def test_a_store_that_hangs_does_not_keep_the_agent_from_stopping(clock: VirtualClock) -> None:
     class Store(RecordingStore):
         async def flush(self) -> None:
@@ -722,8 +703,10 @@ async def test_a_module_that_fails_to_close_is_reported_and_the_others_close(clo
 class Nursery:
     """A module that holds an anyio task group and a cancel scope open for as long as it is open itself."""
 
-    def __init__(self, child: Callable[[], Coroutine[Any, Any, None]] = anyio.sleep_forever) -> None:
-        self.child, self.is_open = child, False
+    def __init__(
+        self, child: Callable[[], Coroutine[Any, Any, None]] = anyio.sleep_forever, *, swallows: bool = False
+    ) -> None:
+        self.child, self.swallows, self.is_open = child, swallows, False
 
     async def __aenter__(self) -> Nursery:
         self.scope = anyio.CancelScope()
@@ -739,6 +722,10 @@ class Nursery:
         self.group.cancel_scope.cancel()
         try:
             return await self.group.__aexit__(*exc)
+        except ExceptionGroup:
+            if self.swallows:
+                return True
+            raise
         finally:
             self.scope.__exit__(*exc)
 
@@ -761,8 +748,9 @@ async def test_a_module_may_hold_a_task_group_although_start_and_stop_come_from_
         assert not module.is_open
 
 
+@pytest.mark.parametrize("swallows", [False, True])
 async def test_a_module_whose_background_task_fails_is_reported_and_opened_again_at_the_next_start(
-    clock: VirtualClock,
+    clock: VirtualClock, swallows: bool
 ) -> None:
     failures: list[BaseException] = [ValueError("child broke")]
 
@@ -772,7 +760,7 @@ async def test_a_module_whose_background_task_fails_is_reported_and_opened_again
             raise failures.pop()
         await anyio.sleep_forever()
 
-    module, errors = Nursery(child), []  # type: ignore[var-annotated]
+    module, errors = Nursery(child, swallows=swallows), []  # type: ignore[var-annotated]
     agent = Agent(sense=module, clock=clock)
     agent.events.subscribe(ErrorOccurred, errors.append)
 
@@ -780,7 +768,8 @@ async def test_a_module_whose_background_task_fails_is_reported_and_opened_again
     await asyncio.sleep(10.0)
 
     assert agent.state == "running"
-    assert [(event.phase, event.error.message) for event in errors] == [("open", "child broke")]
+    assert [event.phase for event in errors] == ["open"]
+    assert swallows or errors[0].error.message == "child broke"
     await agent.stop()
     await agent.start()
     assert module.is_open
