@@ -135,6 +135,7 @@ HUNG = {
     "leaves at once, its child holds the pipe": "setsid sleep {sign} & sleep {sign}",
     "stops itself": "sleep {sign} & kill -STOP $$",
     "waits for a pipe that nobody opens": "sleep {sign} & mkfifo fifo; cat fifo",
+    "storms": "for i in 1 2 3 4; do (while :; do setsid sleep {sign} & sleep 0.01; done) & done; wait",
     "stops its children": "sleep {sign} & kill -STOP $!; wait",
 }
 

@@ -114,14 +114,6 @@ async def test_an_empty_list_allows_nothing(home: Home) -> None:
         await ShellTool(home=home, programs=[])(argv=["true"])
 
 
-async def test_nothing_is_expanded_or_joined(anything: ShellTool) -> None:
-    words = ["$(id)", "`id`", "a b", ";id", "|", "*", "~", "--", "$HOME", "\n"]
-
-    answer = await anything(argv=["printf", "<%s>", *words])
-
-    assert answer["stdout"] == "".join(f"<{word}>" for word in words)
-
-
 @pytest.mark.parametrize(
     ("params", "reason"),
     [
