@@ -216,7 +216,8 @@ class Fingerprinter:
         self._threads = Threads("binding", clock)
 
     def changed(self, call: Call, params: Any, wire: Any, session: str) -> BoundCall:
-        """Return what people made of a call: other parameters, or, if `params` is None, another call under its id.
+        """Return what people made of a call: other parameters, or, if `params` is None, another call with its id and, by
+        default, its output path.
 
         Raises: ValueError for what is no call, or not one of this tool.
         """
@@ -226,6 +227,8 @@ class Fingerprinter:
             raise ValueError(str(error)) from error
         if params is None and new.after:
             raise ValueError("a call that replaces one runs in its place: leave out '_after'")
+        if new.output_path is None:
+            new = replace(new, output_path=call.output_path, output_method=call.output_method)
         return self.checked(replace(new, id=call.id), session)
 
     async def fingerprint(self, bound_call: BoundCall) -> Fingerprint:
