@@ -216,8 +216,8 @@ class Fingerprinter:
         self._threads = Threads("binding", clock)
 
     def changed(self, call: Call, params: Any, wire: Any, session: str) -> BoundCall:
-        """Return what people made of a call: other parameters, or, if `params` is None, another call with its id and, by
-        default, its output path.
+        """Return what people made of a call: other parameters, or, if `params` is None, another call with its id and
+        (by default) its output path.
 
         Raises: ValueError for what is no call, or not one of this tool.
         """

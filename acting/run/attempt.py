@@ -153,7 +153,7 @@ class Detach(Struct, Hold, eq=False):
         ended, clock = None, self._runtime.clock
         step.holds, step.passed = holds, 0
         try:
-            while step.passed < len(step.holds):  # one for resources adds their slots
+            while step.passed < len(step.holds):
                 if (ended := await acquire(step.holds[step.passed], step)) is not None:
                     return
                 step.passed += 1

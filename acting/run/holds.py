@@ -29,7 +29,7 @@ from acting.approvals.policy import Ruling, trust_in
 from acting.run.attempt import Detach
 from acting.run.call_state import Step, wire_of
 from acting.run.checks import decode
-from acting.run.order import CallJournalWriter, Order, Resources
+from acting.run.order import CallJournalWriter, Order
 from acting.run.parked import Approvals
 from acting.run.runtime import Runtime
 from acting.tooling.bound_tool import BoundTool, is_async
@@ -85,7 +85,7 @@ class Terms(Struct, Hold, eq=False):
         holds = tuple(self._after_rules(step))
         if not is_unruled or not step.entry.is_let or step.late is not None or ASKED in step.call.meta:
             holds = (self, *holds)
-        if is_usual:
+        if is_usual and not step.entry.has_resources:  # these may depend on the parameters
             self.usual[step.entry] = holds
         return holds
 
@@ -106,7 +106,7 @@ class Terms(Struct, Hold, eq=False):
         if entry.slots.limit:
             yield entry.slots
         if entry.has_resources:
-            yield Resources(runtime.resource, self._scope.session)
+            yield from map(runtime.resource, sorted(set(entry.resources_of(step.params, self._scope.session))))
         if entry.terms.rate:
             yield runtime.rate_of(entry)
         if (uses or runtime.approvals is not None) and not is_detached:
@@ -162,8 +162,7 @@ class Terms(Struct, Hold, eq=False):
         finally:
             step.asking = None
             self.heard.discard(step)
-        if step.corrections or step.question.approval_id:
-            step.holds = (*step.holds[: step.passed + 1], *self._after_rules(step))
+        step.holds = (*step.holds[: step.passed + 1], *self._after_rules(step))
         go(step, refusal)
 
     async def _refusal(self, step: Step, spent: str) -> CallResult | None:

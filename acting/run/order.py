@@ -25,7 +25,7 @@ from msgspec import Struct, field
 from acting.graph.deadlock import reaches
 from acting.run.call_state import Step
 from acting.tooling.context import Scope, fault
-from acting.tooling.limits import Go, Hold, Slots
+from acting.tooling.limits import Go, Hold
 from spar.errors import SparError
 from spar.facts import AttemptStarted, CallAttached, CallDetached, CallEnded, Planned
 from spar.failpoints import armed, crashpoint
@@ -168,22 +168,6 @@ class Order(Struct, Hold, eq=False):
             self._are_behind.discard(step)
             if step in self.waiting:
                 self.due.append(step)
-
-
-class Resources(Struct, Hold, eq=False):
-    """Hold of a tool whose calls name resources, perhaps by their parameters: puts their slots behind itself.
-
-    Args: slot: returns the slot of a resource by its name.
-    """
-
-    _slot: Callable[[str], Slots]
-    _session: str
-
-    def take(self, step: Step, go: Go, /) -> bool:
-        names, place = step.entry.resources_of(step.params, self._session), step.passed + 1
-        slots = map(self._slot, sorted(set(names)))
-        step.holds = (*step.holds[:place], *slots, *step.holds[place:])
-        return True
 
 
 class Spending(Struct, Hold, eq=False):
