@@ -2,10 +2,10 @@
 
 `Taint` finds the data of a run that came from outside, so that calls that read it are untrusted.
 
-    policy = Policy.of({"untrusted": "ask", "rules": [
+    policy = Policy("ask", [
         {"tool": "files", "params": {"op": "delete", "path": "reports/*"}, "decision": "deny"},
         {"tool": "shell", "effect": ["once"], "decision": "ask"},
-    ]})
+    ])
 
 The first rule that matches decides instead of the tool's own `approval`; a tool's own `deny` stands whatever the
 rules say. For a call that follows from untrusted text, to a tool that is not `safe_with_untrusted`, the setting
@@ -100,14 +100,13 @@ class Policy:
             return Ruling("deny", f"tool {terms.name!r} may not be called: its approval is 'deny'")
         why = f"tool {terms.name!r} is always asked about" if terms.approval == "ask" else ""
         names_trust, ruling = False, Ruling(terms.approval, why)
-        if self.rules:
-            about = {"tool": call.tool, "effect": effect, "trust": trust, "session": session, "params": params}
-            for index, rule in enumerate(self.rules, 1):
-                if rule.matches(about):
-                    names_trust = rule.trust is not None
-                    verb = {"auto": "lets it run", "ask": "asks about it", "deny": "forbids it"}[rule.decision]
-                    ruling = Ruling(rule.decision, f"rule {index} of the approval rules {verb}")
-                    break
+        about = {"tool": call.tool, "effect": effect, "trust": trust, "session": session, "params": params}
+        for index, rule in enumerate(self.rules, 1):
+            if rule.matches(about):
+                names_trust = rule.trust is not None
+                verb = {"auto": "lets it run", "ask": "asks about it", "deny": "forbids it"}[rule.decision]
+                ruling = Ruling(rule.decision, f"rule {index} of the approval rules {verb}")
+                break
         is_safe = trust == "trusted" or names_trust or terms.safe_with_untrusted
         if is_safe or DECISIONS.index(self.untrusted) <= DECISIONS.index(ruling.decision):
             return ruling

@@ -48,23 +48,20 @@ class Order(Struct, Hold, eq=False):
     _is_sequential: bool
     waiting: dict[Step, Go] = field(default_factory=dict)
     due: list[Step] = field(default_factory=list)
-    _lines: dict[str, list[tuple[int, Step]]] = field(default_factory=dict)
-    _nameless: list[tuple[int, Step]] = field(default_factory=list)  # calls whose names are not known yet
+    _lines: dict[str | None, list[tuple[int, Step]]] = field(default_factory=dict)  # None: of the nameless calls
     _behind: list[tuple[int, Step]] = field(default_factory=list)  # calls that wait for nameless ones
     _are_behind: set[Step] = field(default_factory=set)
     _next: list[tuple[int, Step]] = field(default_factory=list)  # a heap of the waiting calls
 
     def enter(self, step: Step) -> None:
         """Put an arrived call into its lines."""
-        step.lines = names = self._names(step, step.references)
-        if names is None:
-            heappush(self._nameless, (step.at, step))
-        elif names:
-            self._line_up(step, names)
+        step.lines = self._names(step, step.references)
+        self._line_up(step)
 
     def take(self, step: Step, go: Go, /) -> bool:
         if step.lines is None:
-            self._line_up(step, self._names(step, ()) or ())
+            step.lines = self._names(step, ()) or ()
+            self._line_up(step)
             self._free_those_behind()
         if self._is_first(step):
             return True
@@ -102,7 +99,7 @@ class Order(Struct, Hold, eq=False):
             heappop(self._next)
         ahead = [first for name in step.lines or () if (first := self._first(name)) is not None and first is not step]
         if self._is_behind_nameless(step):
-            ahead.append(self._nameless[0][1])
+            ahead.append(self._lines[None][0][1])
         if not is_complete and not all(reaches(other, [step]) for other in ahead):
             return False
         self._leave(step, step.lines or ())
@@ -121,11 +118,10 @@ class Order(Struct, Hold, eq=False):
         may_change = self._is_sequential and entry.terms.effect != "read"
         if may_change and entry.effect_before(step.params, unresolved) != "read":
             names = (*names, _SEQUENCE)
-        return (*names, *resources)
+        return tuple(dict.fromkeys((*names, *resources)))
 
-    def _line_up(self, step: Step, names: Iterable[str]) -> None:
-        step.lines = tuple(dict.fromkeys(names))
-        for name in step.lines:
+    def _line_up(self, step: Step) -> None:
+        for name in (None,) if step.lines is None else step.lines:
             heappush(self._lines.setdefault(name, []), (step.at, step))
 
     def _leave(self, step: Step, names: Iterable[str]) -> None:
@@ -138,11 +134,11 @@ class Order(Struct, Hold, eq=False):
             elif first in self.waiting:
                 self.due.append(first)
 
-    def _first(self, name: str) -> Step | None:
+    def _first(self, name: str | None) -> Step | None:
         line = self._lines.get(name, ())
         while line:
             step = line[0][1]
-            if step.lines is not None and name in step.lines:
+            if step.lines is None if name is None else name in (step.lines or ()):
                 return step
             heappop(line)
         return None
@@ -157,9 +153,8 @@ class Order(Struct, Hold, eq=False):
         return False
 
     def _is_behind_nameless(self, step: Step) -> bool:
-        while self._nameless and self._nameless[0][1].lines is not None:
-            heappop(self._nameless)
-        return bool(self._nameless) and self._nameless[0][0] < step.at and bool(step.lines)
+        nameless = self._first(None)
+        return nameless is not None and nameless.at < step.at and bool(step.lines)
 
     def _free_those_behind(self) -> None:
         """Make the calls due that waited for a nameless call, where none is before them any more."""
