@@ -6,8 +6,9 @@ the full text index, insertion of many rows, and questions about the database it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
 
 
 class FullTextIndex(Protocol):
@@ -108,3 +109,16 @@ class Connection(Protocol):
         """End the present statement with an error. Safe from any thread."""
 
     def close(self) -> object: ...
+
+
+C = TypeVar("C", bound=Connection)
+
+
+@contextmanager
+def closed_on_error(connection: C) -> Iterator[C]:
+    """Close a connection if what is done with it before it is in use fails."""
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise

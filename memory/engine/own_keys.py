@@ -1,11 +1,14 @@
-"""Keys in the table `state` that belong to the memory and not to the agent, and the first fence of an opening."""
+"""Keys in the table `state` that belong to the memory and not to the agent; the epoch and fences of an opening."""
 
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from memory.engine import hash_chain
+
+if TYPE_CHECKING:
+    from memory.engine.connection import Connection
 
 EPOCH: Final = "epoch"  # the number of openings for writing
 FENCE: Final = "fence"  # the number up to which fences are reserved
@@ -35,3 +38,17 @@ def first_fence(reserved: int, epoch: int) -> int:
 
 #: The statement that writes a value of the table.
 SAVE: Final = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+
+
+def next_epoch(connection: Connection, earlier: int, reserved: int) -> tuple[int, int]:
+    """Raise the epoch by one and reserve fences. Return the epoch, and the number above which its fences begin.
+
+    Args: earlier: the epoch before; reserved: the fences that are reserved.
+    """
+    fence = first_fence(reserved, earlier)
+    newest = [hash_chain.newest(connection), hash_chain.integer(connection, "SELECT max(seq) FROM cycle")]
+    for key, value in ((EPOCH, earlier + 1), (FENCE, fence + FENCES)):
+        connection.execute(SAVE, (key, str(value)))
+    begin = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING"
+    connection.execute(begin, (COUNTED, f"[{newest[0]},{newest[1]}]"))
+    return earlier + 1, fence

@@ -17,8 +17,9 @@ import psycopg
 from msgspec import Struct
 
 from memory.engine import hash_chain
+from memory.engine.connection import closed_on_error
 from memory.engine.maintenance import Tending
-from memory.engine.own_keys import COUNTED, EPOCH, FENCE, FENCES, SAVE, first_fence
+from memory.engine.own_keys import EPOCH, FENCE, next_epoch
 from memory.engine.session import DatabaseSession, Readers, opened
 from memory.engine.writer import WriterThread
 from memory.postgres import schema
@@ -160,21 +161,18 @@ def claim(
         transaction.
     Raises: ConfigError, TransientError; the lock is then free and the database unchanged.
     """
-    with explained(server):
-        connection = connect(server, is_writer=True, durability=durability)
-        try:
-            demand_writable(connection, server.name)
-            demand_unused(connection, server.name, lock)
-            connection.execute(f"BEGIN; {_ONE_BY_ONE}")
-            if not schema.check(connection, server.name):
-                schema.create(connection)
-            adapt(connection)
-            epoch, fence = next_epoch(connection)
-            connection.execute("COMMIT")
-            return Claim(connection, epoch, fence, hash_chain.check(connection, last=hash_chain.TAIL))
-        except BaseException:
-            connection.close()
-            raise
+    with explained(server), closed_on_error(connect(server, is_writer=True, durability=durability)) as connection:
+        demand_writable(connection, server.name)
+        demand_unused(connection, server.name, lock)
+        connection.execute(f"BEGIN; {_ONE_BY_ONE}")
+        if not schema.check(connection, server.name):
+            schema.create(connection)
+        adapt(connection)
+        keys = "SELECT key, value FROM state WHERE key IN (?, ?) FOR UPDATE"
+        stored = dict(connection.execute(keys, (EPOCH, FENCE)))
+        epoch, fence = next_epoch(connection, int(stored.get(EPOCH, 0)), int(stored.get(FENCE, 0)))
+        connection.execute("COMMIT")
+        return Claim(connection, epoch, fence, hash_chain.check(connection, last=hash_chain.TAIL))
 
 
 def reopen(
@@ -189,14 +187,11 @@ def reopen(
         connection = connect(server, is_writer=True, durability=durability)
     except ConfigError as error:
         raise psycopg.OperationalError(str(error)) from None
-    try:
+    with closed_on_error(connection):
         if connection.execute("SELECT pg_is_in_recovery()").get:
             raise psycopg.OperationalError("the server is a standby that only reads now")
         if not has_locked(connection, lock, _AT_ONCE):
             taken(connection, lost)
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 
@@ -206,19 +201,6 @@ def _taken(epoch: int, connection: PostgresConnection, lost: int) -> None:
     connection.execute(f"SELECT pg_terminate_backend(pid) FROM ({_HOLDER}) AS holder WHERE pid = ?", (lost,))
     if connection.execute("SELECT value FROM state WHERE key = ?", (EPOCH,)).get == str(epoch):
         raise NotYetError("the lock of the lost connection is not free yet")
-
-
-def next_epoch(connection: PostgresConnection) -> tuple[int, int]:
-    """Raise the epoch by one and reserve fences. Return the epoch, and the number above which its fences begin."""
-    stored = dict(connection.execute("SELECT key, value FROM state WHERE key IN (?, ?) FOR UPDATE", (EPOCH, FENCE)))
-    earlier = int(stored.get(EPOCH, 0))
-    fence = first_fence(int(stored.get(FENCE, 0)), earlier)
-    newest = [hash_chain.newest(connection), hash_chain.integer(connection, "SELECT max(seq) FROM cycle")]
-    connection.executemany(SAVE, [(EPOCH, str(earlier + 1)), (FENCE, str(fence + FENCES))])
-    connection.execute(
-        "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", (COUNTED, f"[{newest[0]},{newest[1]}]")
-    )
-    return earlier + 1, fence
 
 
 def demand_unused(connection: PostgresConnection, name: str, lock: str = _LOCK) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from memory.engine.connection import closed_on_error
 from memory.postgres.connection import PostgresConnection, adapters
 from spar.data.scrub import know
 from spar.errors import ConfigError, SparError, TransientError
@@ -68,17 +69,14 @@ def parsed(url: str, password: str | None = None) -> Server:
 
 def connect(server: Server, *, is_writer: bool = False, durability: str = "power") -> PostgresConnection:
     """Return a connection that can be used. Raises: ConfigError, TransientError, psycopg.Error."""
-    connection = PostgresConnection(_connected(server), None if is_writer else partial(_connected, server))
-    try:
+    again = None if is_writer else partial(_connected, server)
+    with closed_on_error(PostgresConnection(_connected(server), again)) as connection:
         _check_server(connection, server.name)
         connection.execute(_SETTINGS)
         if is_writer:
             connection.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_WITHIN}s'")
             if durability != "power":
                 connection.execute("SET synchronous_commit = off")
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from memory.engine import hash_chain
-from memory.engine.own_keys import COUNTED, EPOCH, FENCE, FENCES, FLUSHED, first_fence
+from memory.engine.connection import closed_on_error
+from memory.engine.own_keys import EPOCH, FENCE, FLUSHED, next_epoch
 from memory.sqlite import schema, seals, wal, wal_watermark
 from spar.errors import ConfigError, DamagedError, TransientError
 from spar.types import Fault
@@ -85,17 +86,12 @@ def prepare(path: str, durability: str) -> Prepared:
         else:  # a new file; a mark of an earlier one is not about it
             with explained(path):
                 wal_watermark.remove(path)
-    with explained(path):
-        connection = open_writer(path, durability)
-        try:
-            readable = wal.frames(connection)
-            schema.migrate(connection)
-            missing = promise.missing(number_of(connection, FLUSHED), claimed, salts) if promise is not None else 0
-            epoch, fence = _next_epoch(connection)
-            broken = hash_chain.check(connection, last=hash_chain.TAIL)
-        except BaseException:
-            connection.close()
-            raise
+    with explained(path), closed_on_error(open_writer(path, durability)) as connection:
+        readable = wal.frames(connection)
+        schema.migrate(connection)
+        missing = promise.missing(number_of(connection, FLUSHED), claimed, salts) if promise is not None else 0
+        epoch, fence = _next_epoch(connection)
+        broken = hash_chain.check(connection, last=hash_chain.TAIL)
     faults = []
     if claimed > readable >= 0:
         faults.append(_damage_fault(
@@ -149,19 +145,14 @@ def _next_epoch(connection: SqliteConnection) -> tuple[int, int]:
     connection.execute("BEGIN IMMEDIATE")
     sealing = seals.Seals(connection)
     try:
-        earlier = max(0, epoch_of(connection))
-        fence = first_fence(number_of(connection, FENCE), earlier)
-        for key, value in ((EPOCH, earlier + 1), (FENCE, fence + FENCES)):
-            connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (key, str(value)))
-        newest = f"[{hash_chain.newest(connection)},{hash_chain.integer(connection, 'SELECT max(seq) FROM cycle')}]"
-        connection.execute("INSERT OR IGNORE INTO state (key, value) VALUES (?, ?)", (COUNTED, newest))
+        claimed = next_epoch(connection, max(0, epoch_of(connection)), number_of(connection, FENCE))
         sealing.write()
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return earlier + 1, fence
+    return claimed
 
 
 def epoch_of(connection: Connection) -> int:
@@ -192,8 +183,7 @@ def open_writer(path: str, durability: str) -> SqliteConnection:
 
     from memory.sqlite.connection import SqliteConnection
 
-    connection = SqliteConnection(path)
-    try:
+    with closed_on_error(SqliteConnection(path)) as connection:
         connection.set_busy_timeout(_BUSY_MS)
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only for a new file, which can then shrink later
         mode = connection.execute("PRAGMA journal_mode = WAL").get
@@ -202,9 +192,6 @@ def open_writer(path: str, durability: str) -> SqliteConnection:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
         _guard(connection)
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 
@@ -214,13 +201,9 @@ def open_reader(path: str) -> SqliteConnection:
 
     from memory.sqlite.connection import SqliteConnection
 
-    connection = SqliteConnection(path, flags=apsw.SQLITE_OPEN_READONLY)
-    try:
+    with closed_on_error(SqliteConnection(path, flags=apsw.SQLITE_OPEN_READONLY)) as connection:
         connection.set_busy_timeout(_READER_BUSY_MS)
         _guard(connection)
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 
