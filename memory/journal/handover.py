@@ -176,23 +176,24 @@ class Flush:
         self._is_over, self._error = True, outcome.error if isinstance(outcome, Rejected) else None
         waiting = [waiter for waiter in self._waiters if not waiter.done()]
         for waiter in waiting:
-            if self._error is None:
-                waiter.set_result(None)
-            else:
-                waiter.set_exception(self._error)
+            self._wake(waiter)
         if self._error is not None and not waiting:
             self._report_error(self._error)
 
     def end(self) -> asyncio.Future[None]:
         """Return a new future that is done when the flush is over; awaiting it raises the error of the flush."""
         waiter = asyncio.get_running_loop().create_future()
-        if not self._is_over:
+        if self._is_over:
+            self._wake(waiter)
+        else:
             self._waiters.append(waiter)
-        elif self._error is None:
+        return waiter
+
+    def _wake(self, waiter: asyncio.Future[None]) -> None:
+        if self._error is None:
             waiter.set_result(None)
         else:
             waiter.set_exception(self._error)
-        return waiter
 
 
 class Handover:
@@ -269,19 +270,17 @@ class Handover:
 
     async def safe(self) -> None:
         """Return when all rows added so far are safe. Raises: SparError when the memory is closed."""
-        flush, is_new = self._next_flush or self._flush, False
-        if self._next_flush is None and (self._has_rows or self._is_unsafe):
-            flush, is_new = Flush(self._report_error), True
-        if flush is None:
-            return
-        end = flush.end()
-        if is_new and (self._flush is None or self._flush.done()):
-            self._submit(flush)
-        elif is_new:  # the writer is busy: rows that others add in this turn of the event loop join this flush
-            self._next_flush = flush
-            asyncio.get_running_loop().call_soon(self._submit_next)
-        with self._clock.working():
-            await end
+        flush = self._next_flush
+        if flush is None and (self._has_rows or self._is_unsafe):
+            flush = Flush(self._report_error)
+            if self._flush is None or self._flush.done():
+                self._submit(flush)
+            else:  # the writer is busy: rows that others add in this turn of the event loop join this flush
+                self._next_flush = flush
+                asyncio.get_running_loop().call_soon(self._submit_next)
+        if (flush := flush or self._flush) is not None:
+            with self._clock.working():
+                await flush.end()
 
     def hand_over(self) -> None:
         """Give the writer the batch.

@@ -6,7 +6,7 @@ turn out that an earlier fact rules it out. The queries are in `memory.journal.q
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -149,23 +149,21 @@ class Journal(Handover):
         self._change(fact.changes, fact.cycle)
 
     def _change(self, changes: Iterable[RowChange], work: str = "") -> None:
+        """Write changes of small rows, and the entry of the audit log about the request that made them. Rows of an
+        open cycle wait for its decision or its end."""
         rows = own_rows.statements(changes)
         if work in self._open_cycles:
             self._waiting.setdefault(work, []).extend(rows)
-        else:
-            self._apply(rows)
-
-    def _apply(self, rows: Sequence[own_rows.Statement]) -> None:
-        """Write changes of small rows, and the entry of the audit log about the request that made them."""
+            return
         self._write(rows)
         if CURRENT.get() is not None:
             for _, bindings in rows:
                 self._audit(bindings[0].partition(":")[0])
 
-    def _write(self, rows: Iterable[own_rows.Statement]) -> None:
+    def _write(self, rows: Iterable[own_rows.Statement], origin: Origin = NO_ORIGIN) -> None:
         """Write changes of small rows that need not wait."""
         for sql, bindings in rows:
-            self.add(_CHANGES[sql], bindings, len(bindings[-1]))
+            self.add(_CHANGES[sql], bindings, len(bindings[-1]), origin)
 
     def _audit(self, kind: str) -> None:
         """Write the entry of the audit log about the current request, if its draft waits for a row of this kind."""
@@ -343,9 +341,8 @@ class Journal(Handover):
         for item_id in closing.done:
             self.add(_end_item, ("done", answer if item_id == closing.run_id else "{}", safe(item_id)), 0, origin)
         held = waiting.pop(cycle_id, ())
-        for rows, of in ((held if closing.again is None else (), origin), (changes, learnt)):
-            for sql, bindings in rows:
-                self.add(_CHANGES[sql], bindings, len(bindings[-1]), of)
+        self._write(held if closing.again is None else (), origin)
+        self._write(changes, learnt)
         if closing.again is None:
             self._end(cycle_id)
         else:
