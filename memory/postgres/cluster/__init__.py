@@ -1,9 +1,8 @@
 """Nodes: several processes with one database, each of which owns partitions of the sessions.
 
-nodes      the face: this node, its partitions, the requests to others
+nodes      the face: this node, its partitions, the exclusive resources of tools, the requests to others
 opening    opens a database as one of its nodes
 lease      the thread that holds the lease and takes partitions
-resources  the exclusive resources of tools
 journal    the journal of a node: it writes and reads the work of its own sessions
 writing    transactions and batches that check the lease and the partitions
 rows       the statements on nodes, partitions, requests and resources; the tables are in `cluster.sql`

@@ -17,7 +17,6 @@ from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.cluster.journal import NodeJournal
 from memory.postgres.cluster.lease import LeaseThread
 from memory.postgres.cluster.ownership import Ownership
-from memory.postgres.cluster.resources import HeldResource, NodeResources
 from spar.clock import Clock
 from spar.errors import ConfigError, SparError, TransientError
 from spar.ports.nodes import NodeListener, NodeRequest, NodeRow
@@ -38,6 +37,27 @@ _BEGIN_WITHIN, _END_WITHIN = 10.0, 3.0
 _LOOK_EVERY, _ANSWERED_WITHIN = 1.0, 60.0
 
 
+class HeldResource:
+    """Exclusive resource of tools that this node has; a call gives it back.
+
+    A node has a resource while its row is the first one of a node that is alive. So the resources of a node that is
+    lost are free as soon as its partitions are.
+    """
+
+    __slots__ = ("_ownership", "_seq", "_thread", "_token")
+
+    def __init__(self, seq: int, token: str, ownership: Ownership, thread: LeaseThread) -> None:
+        self._seq, self._token, self._ownership, self._thread = seq, token, ownership, thread
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether the lease under which it was acquired is not over."""
+        return self._ownership.token == self._token and self._ownership.is_valid
+
+    def __call__(self) -> None:
+        self._thread.release_resource(self._seq)
+
+
 class ClusterNodes:
     """Lease and partitions of this node in the event loop, and requests to the other nodes.
 
@@ -53,7 +73,7 @@ class ClusterNodes:
         here = f"{socket.gethostname()[:30]}:{os.getpid()}"
         self.thread = LeaseThread(connect, here, version("spar-agent"), self.ownership, self, self._call)
         self.place = ""
-        self._resources = NodeResources(self.ownership, self.thread)
+        self._acquiring: dict[int, asyncio.Future[None]] = {}  # the resources that this node waits for
         self._report, self._listeners = report, list[NodeListener]()
         self._file: DatabaseSession  # once there is a journal
         self._journal: NodeJournal | None = None
@@ -158,7 +178,9 @@ class ClusterNodes:
         self._drop_all()
 
     def _drop_all(self) -> None:
-        self._resources.lost()
+        for future in self._acquiring.values():
+            if not future.done():
+                future.set_exception(self.ownership.error())
         if self.ownership.partitions:
             self._lose(set(self.ownership.partitions))
 
@@ -222,8 +244,10 @@ class ClusterNodes:
             has_news.set()
 
     def acquired(self, seqs: list[int]) -> None:
-        """Note the rows of resources that this node has."""
-        self._resources.acquired(seqs)
+        """Note the rows of this node that are the first ones of their resources."""
+        for seq in seqs:
+            if (future := self._acquiring.get(seq)) is not None and not future.done():
+                future.set_result(None)
 
     # -- the agent's side
 
@@ -337,8 +361,26 @@ class ClusterNodes:
         return await self._file.read(partial(rows.session_of, agent=agent, id=id))
 
     async def acquire(self, agent: str, resource: str) -> HeldResource:
-        """Return a resource when this node alone has it. Raises: SparError."""
-        return await self._resources.acquire(self._file, agent, resource)
+        """Return a resource when this node alone has it: others wait in the order in which they asked.
+
+        Without an answer of the database nothing is acquired. Raises: SparError.
+        """
+        token, thread = self.ownership.token, self.thread
+        seq, is_first = await self._file.commit(partial(rows.ask_for, token=token, agent=agent, name=resource))
+        if token != self.ownership.token or not self.ownership.is_valid:
+            raise self.ownership.error()
+        if not is_first:
+            future = self._acquiring[seq] = self._loop.create_future()
+            thread.wants_resources = True
+            try:
+                await future
+            except BaseException:
+                thread.release_resource(seq)
+                raise
+            finally:
+                del self._acquiring[seq]
+                thread.wants_resources = bool(self._acquiring)
+        return HeldResource(seq, token, self.ownership, thread)
 
     async def resources(self, agent: str) -> list[str]:
         """Return the resources that live nodes have or wait for. Raises: SparError."""
