@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from spar.data.text import visible
 from spar.operations.operation import (
@@ -96,33 +97,23 @@ def _decided(argument: str, done: str, *examples: str, has_trust: bool = False) 
     return effect_form(done, subject, *examples, arguments=(argument,))
 
 
-async def _ask(service: Service, work: str, **given: Any) -> SenderView:
-    return _view_of(await service.agent.attachments.get("senders").ask(work, **given))
+async def _ask(service: Service, work: str, given: Struct, **more: Any) -> SenderView:
+    return _view_of(await service.agent.attachments.get("senders").ask(work, **asdict(given), **more))
 
 
 def _nobody(given: SenderChoice) -> str:
     return f"no sender is {given.status}" if given.status else "nobody has written, and the configuration names nobody"
 
 
-@operation(
-    "senders list",
-    "GET /v1/senders",
-    "read",
-    is_stored=True,
-    command=CommandForm(
-        columns=(
-            Column("sender", "sender"),
-            Column("status", "status"),
-            Column("person", "person"),
-            Column("trust", lambda row: row.trust if row.status == "allowed" else ""),
-            Column("from", "origin"),
-            Column(">unheard", "messages"),
-            Column("last", "last_at", "time"),
-        ),
-        empty=_nobody,
-        examples=("spar senders list", "spar senders list --status waiting"),
+@operation("senders list", "GET /v1/senders", "read", is_stored=True, command=CommandForm(
+    columns=(
+        Column("sender", "sender"), Column("status", "status"), Column("person", "person"),
+        Column("trust", lambda row: row.trust if row.status == "allowed" else ""), Column("from", "origin"),
+        Column(">unheard", "messages"), Column("last", "last_at", "time"),
     ),
-)
+    empty=_nobody,
+    examples=("spar senders list", "spar senders list --status waiting"),
+))  # fmt: skip
 async def list_senders(store: AgentStore, given: SenderChoice) -> list[SenderView]:
     """List the senders that the configuration names, that have written, or that people have decided about.
 
@@ -139,53 +130,38 @@ async def list_senders(store: AgentStore, given: SenderChoice) -> list[SenderVie
     return chosen(given, views, lambda row: row.last_at or row.decided_at)
 
 
-@operation(
-    "senders pair",
-    "POST /v1/senders:pair",
-    "admin",
-    audit=AuditRule("sender.pair", ("sender",), subject="person", detail=("trust",)),
-    command=_decided("code", "let in", "spar senders pair K7QF-2M9X",
-                     "spar senders pair K7QF-2M9X --person bob --trust untrusted", has_trust=True),
-)  # fmt: skip
+@operation("senders pair", "POST /v1/senders:pair", "admin",
+           audit=AuditRule("sender.pair", ("sender",), subject="person", detail=("trust",)),
+           command=_decided("code", "let in", "spar senders pair K7QF-2M9X",
+                            "spar senders pair K7QF-2M9X --person bob --trust untrusted", has_trust=True))  # fmt: skip
 async def pair(service: Service, given: PairBody, caller: Caller) -> SenderView:
     """Allow the sender that received a code and gave it to you. A code is valid once, for a day."""
-    return await _ask(service, "pair", code=given.code, person=given.person, trust=given.trust, by=caller.by)
+    return await _ask(service, "pair", given, by=caller.by)
 
 
-@operation(
-    "senders allow",
-    "POST /v1/senders:allow",
-    "admin",
-    audit=AuditRule("sender.allow", ("sender",), subject="sender", detail=("trust", "person")),
-    command=_decided("sender", "let in", "spar senders allow mail:bob@example.org --person bob", has_trust=True),
-)
+@operation("senders allow", "POST /v1/senders:allow", "admin",
+           audit=AuditRule("sender.allow", ("sender",), subject="sender", detail=("trust", "person")),
+           command=_decided("sender", "let in", "spar senders allow mail:bob@example.org --person bob",
+                            has_trust=True))  # fmt: skip
 async def allow(service: Service, given: AllowBody, caller: Caller) -> SenderView:
     """Allow a sender (channel:address) by name, without a code."""
-    return await _ask(service, "allow", sender=given.sender, person=given.person, trust=given.trust, by=caller.by)
+    return await _ask(service, "allow", given, by=caller.by)
 
 
-@operation(
-    "senders deny",
-    "POST /v1/senders:deny",
-    "admin",
-    audit=AuditRule("sender.deny", ("sender",), subject="sender"),
-    command=_decided("sender", "denied", "spar senders deny mail:spam@example.org"),
-)
+@operation("senders deny", "POST /v1/senders:deny", "admin",
+           audit=AuditRule("sender.deny", ("sender",), subject="sender"),
+           command=_decided("sender", "denied", "spar senders deny mail:spam@example.org"))  # fmt: skip
 async def deny(service: Service, given: SenderBody, caller: Caller) -> SenderView:
     """Ignore all messages of a sender (channel:address)."""
-    return await _ask(service, "deny", sender=given.sender, by=caller.by)
+    return await _ask(service, "deny", given, by=caller.by)
 
 
-@operation(
-    "senders forget",
-    "POST /v1/senders:forget",
-    "admin",
-    audit=AuditRule("sender.forget", ("sender",), subject="sender"),
-    command=_decided("sender", "forgotten", "spar senders forget mail:bob@example.org"),
-)
+@operation("senders forget", "POST /v1/senders:forget", "admin",
+           audit=AuditRule("sender.forget", ("sender",), subject="sender"),
+           command=_decided("sender", "forgotten", "spar senders forget mail:bob@example.org"))  # fmt: skip
 async def forget(service: Service, given: SenderBody) -> SenderView:
     """Delete the decision about a sender: it is unknown again."""
-    return await _ask(service, "forget", sender=given.sender)
+    return await _ask(service, "forget", given)
 
 
 class TokenBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -208,44 +184,27 @@ class TokenName(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
 
 
-@operation(
-    "tokens list",
-    "GET /v1/tokens",
-    "admin",
-    is_stored=True,
-    command=CommandForm(
-        columns=(
-            Column("name", "name"),
-            Column("scopes", "scopes", "list"),
-            Column("made", "made_at", "time"),
-            Column("by", "by"),
-            Column("last used", "used_at", "time", "never"),
-            Column("good until", "expires_at", "time", "it is revoked"),
-            Column("", lambda row: "expired" if row.is_expired else ""),
-        ),
-        empty="no tokens: nobody reaches /v1 over the network",
-        examples=("spar tokens list",),
+@operation("tokens list", "GET /v1/tokens", "admin", is_stored=True, command=CommandForm(
+    columns=(
+        Column("name", "name"), Column("scopes", "scopes", "list"), Column("made", "made_at", "time"),
+        Column("by", "by"), Column("last used", "used_at", "time", "never"),
+        Column("good until", "expires_at", "time", "it is revoked"),
+        Column("", lambda row: "expired" if row.is_expired else ""),
     ),
-)
+    empty="no tokens: nobody reaches /v1 over the network",
+    examples=("spar tokens list",),
+))  # fmt: skip
 async def list_tokens(store: AgentStore, given: TimedChoice) -> list[TokenView]:
     """List the tokens, without their secret texts: scopes, creation, last use (to the hour), and validity."""
     return chosen(given, await store.tokens.list(), lambda row: row.made_at)
 
 
-@operation(
-    "tokens create",
-    "POST /v1/tokens",
-    "admin",
-    is_stored=True,
-    status=201,
-    audit=AuditRule("token.create", ("token",), subject="name", detail=("scopes", "days")),
-    command=CommandForm(
-        arguments=("name",),
-        sentence=lambda given, token: token.token,
-        examples=("spar tokens create dashboard --scopes read",
-                  "spar tokens create chat-bot --scopes read,operate --days 90"),
-    ),
-)  # fmt: skip
+@operation("tokens create", "POST /v1/tokens", "admin", is_stored=True, status=201,
+           audit=AuditRule("token.create", ("token",), subject="name", detail=("scopes", "days")), command=CommandForm(
+    arguments=("name",), sentence=lambda given, token: token.token,
+    examples=("spar tokens create dashboard --scopes read",
+              "spar tokens create chat-bot --scopes read,operate --days 90"),
+))  # fmt: skip
 async def create(store: AgentStore, given: TokenBody, caller: Caller) -> NewToken:
     """Create a token and return its text, which cannot be read again: only its digest is stored.
 
@@ -254,14 +213,9 @@ async def create(store: AgentStore, given: TokenBody, caller: Caller) -> NewToke
     return await store.tokens.create(given.name, given.scopes, days=given.days, by=caller.by)
 
 
-@operation(
-    "tokens revoke",
-    "DELETE /v1/tokens/{name}",
-    "admin",
-    is_stored=True,
-    audit=AuditRule("token.revoke", ("token",), subject="name"),
-    command=effect_form("revoked", lambda token: token.name, "spar tokens revoke dashboard"),
-)
+@operation("tokens revoke", "DELETE /v1/tokens/{name}", "admin", is_stored=True,
+           audit=AuditRule("token.revoke", ("token",), subject="name"),
+           command=effect_form("revoked", lambda token: token.name, "spar tokens revoke dashboard"))  # fmt: skip
 async def revoke(store: AgentStore, given: TokenName) -> TokenView:
     """Revoke a token: it becomes invalid, and the streams that it has opened end."""
     return await store.tokens.revoke(given.name)

@@ -153,14 +153,10 @@ async def show(store: AgentStore, given: IncidentId) -> ShownIncident:
     return ShownIncident(**asdict(incident), dealt=tuple(cycles))
 
 
-@operation(
-    "incidents close",
-    "POST /v1/incidents/{id}:close",
-    "operate",
-    status=202,
-    audit=AuditRule("incident.close", subject="id"),
-    command=effect_form("closed with the next cycle", lambda incident: incident.id, "spar incidents close I-12"),
-)
+@operation("incidents close", "POST /v1/incidents/{id}:close", "operate", status=202,
+           audit=AuditRule("incident.close", subject="id"),
+           command=effect_form("closed with the next cycle", lambda incident: incident.id,
+                               "spar incidents close I-12"))  # fmt: skip
 async def close(service: Service, given: IncidentId, caller: Caller) -> Incident:
     """Close an incident in the next cycle; 409 if it is closed already. Later perceptions of the same problem open it
     again, or open a new one."""

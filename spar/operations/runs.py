@@ -145,25 +145,15 @@ def _reader(store: AgentStore) -> DurableStore:
     return memory
 
 
-@operation(
-    "runs list",
-    "GET /v1/runs",
-    "read",
-    is_masked=True,
-    is_stored=True,
-    command=CommandForm(
-        columns=(
-            Column("run", "run_id"),
-            Column("session", "session"),
-            Column("status", "status"),
-            Column("accepted", "accepted_at", "time"),
-            Column("ended", "ended_at", "time"),
-        ),
-        empty=lambda given: "no open runs" if given.open else "no runs",
-        more=lambda given, rows: f"--before {rows[-1].run_id}" if len(rows) == given.limit else "",
-        examples=("spar runs list", "spar runs list --open"),
+@operation("runs list", "GET /v1/runs", "read", is_masked=True, is_stored=True, command=CommandForm(
+    columns=(
+        Column("run", "run_id"), Column("session", "session"), Column("status", "status"),
+        Column("accepted", "accepted_at", "time"), Column("ended", "ended_at", "time"),
     ),
-)
+    empty=lambda given: "no open runs" if given.open else "no runs",
+    more=lambda given, rows: f"--before {rows[-1].run_id}" if len(rows) == given.limit else "",
+    examples=("spar runs list", "spar runs list --open"),
+))  # fmt: skip
 async def list_runs(store: AgentStore, given: RunsChoice) -> list[RunRow]:
     """List the runs, the newest first; without a memory only those of this process."""
     from spar.ports.any_part import has
@@ -213,19 +203,11 @@ async def feedback(service: Service, given: FeedbackBody) -> FeedbackReceipt:
     return FeedbackReceipt(given.run_id, given.good)
 
 
-@operation(
-    "runs abort",
-    "POST /v1/runs/{run_id:path}:abort",
-    "operate",
-    served="stopping",
-    patience=ABORT_WITHIN,
-    repeatable=lambda given: True,
-    audit=AuditRule("run.abort", subject="run_id"),
-    command=CommandForm(
-        sentence=lambda given, run: f"{run.run_id}: {run.error or run.status}",
-        examples=("spar runs abort \"$(spar send --no-wait 'count all files')\"",),
-    ),
-)
+@operation("runs abort", "POST /v1/runs/{run_id:path}:abort", "operate", served="stopping", patience=ABORT_WITHIN,
+           repeatable=lambda given: True, audit=AuditRule("run.abort", subject="run_id"), command=CommandForm(
+    sentence=lambda given, run: f"{run.run_id}: {run.error or run.status}",
+    examples=("spar runs abort \"$(spar send --no-wait 'count all files')\"",),
+))  # fmt: skip
 async def abort(service: Service, given: RunId) -> RunStatus:
     """Abort a run: a waiting one never starts, a running one is cancelled; returns when the run has ended."""
 

@@ -114,27 +114,21 @@ def _learner(agent: AgentParts) -> OptionalSense:
     return sense
 
 
-@operation(
-    "examples list",
-    "GET /v1/examples",
-    "read",
-    is_stored=True,
-    command=CommandForm(
-        rows=lambda answer: answer.labels,
-        columns=(Column("what", "what"), Column("label", "label"), Column(">written", "written"),
-                 Column(">taught", "taught")),
-        empty="nothing was learnt yet",
-        also=(
-            CommandForm(
-                rows=lambda answer: answer.taught, empty="",
-                columns=(Column("id", "id"), Column("what", "what"), Column("label", "label"), Column("text", "text"),
-                         Column("by", "by"), Column("at", "at", "time")),
-            ),
-            CommandForm(sentence=lambda given, answer: answer.failure),
+@operation("examples list", "GET /v1/examples", "read", is_stored=True, command=CommandForm(
+    rows=lambda answer: answer.labels,
+    columns=(Column("what", "what"), Column("label", "label"), Column(">written", "written"),
+             Column(">taught", "taught")),
+    empty="nothing was learnt yet",
+    also=(
+        CommandForm(
+            rows=lambda answer: answer.taught, empty="",
+            columns=(Column("id", "id"), Column("what", "what"), Column("label", "label"), Column("text", "text"),
+                     Column("by", "by"), Column("at", "at", "time")),
         ),
-        examples=("spar examples list",),
+        CommandForm(sentence=lambda given, answer: answer.failure),
     ),
-)  # fmt: skip
+    examples=("spar examples list",),
+))  # fmt: skip
 async def list_examples(store: AgentStore, given: TimedChoice) -> Examples:
     """List the known labels, and the examples that people taught, the oldest first."""
     if store.agent is not None:
