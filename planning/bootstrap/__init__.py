@@ -4,9 +4,7 @@ reading          reads one text file, with bounds and checks
 files            keeps the files of `[plan.options] files` as they were last read
 skills           keeps the skills of a folder, and the reasons why some cannot be used
 snapshots        keeps the skills that each session began with
-skill_tool       the tool that returns a skill's instructions to the model
 sections         lays out instructions, files and skills; the parts that do not change come first
-session_prompts  composes the standing prompt of a session, calls its hooks, reports problems
-outline          lists the parts of a request with size and origin
+session_prompts  composes the standing prompt of a session, calls its hooks, reports problems; the tool for skills
 before_request   lets hooks change a request and records their changes
 """

@@ -1,6 +1,6 @@
 """Skills of a planner: the folders with a `SKILL.md` as they were last read, and the reasons why some cannot be used.
 
-A prompt lists names and descriptions; the tool `skill` (`planning.bootstrap.skill_tool`) returns a body.
+A prompt lists names and descriptions; the tool `skill` (`planning.bootstrap.session_prompts`) returns a body.
 `planning.bootstrap.snapshots` keeps the version that a session uses.
 """
 

@@ -4,5 +4,4 @@ recalled    asks the memory, with bounds on number and time
 situations  the situation of a decision, and the comparison of two situations; pure
 evidence    lets remembered calls vote on the tool to call; pure
 failures    finds the failure that a call would repeat, and a value that worked instead; pure
-sequences   finds a sequence of calls that led to success; pure
 """

@@ -17,7 +17,7 @@ may have influenced it; its calls may then need approval. The *room* of a model 
 may have. A *misfit* is an answer that cannot be used.
 
 planner         a planner that makes one request for each cycle
-state           settings of a planner, and all that outlasts one cycle
+state           settings and models of a planner, and all that outlasts one cycle
 record          stores, publishes and counts the requests of a planner
 loop            a loop of requests until there is an output, usable on its own; each step is a request and its calls
 response        one request and its solution as it comes; whether it is used, or the model is asked again

@@ -5,9 +5,14 @@
 
 A run of this loop has steps; each is one request and the calls of its answer. Calls start while the answer is still
 being written. The calls, results and errors of a step go into the messages of the next request; `Answered.reason` says
-how a run ended. An agent does not use this loop: its planner makes one request in each cycle, with the
-same parts of this folder. The loop itself does not retry, take another model after an error or count money: a `Model`
-that stands for several models may do that.
+how a run ended. An agent does not use this loop: its planner makes one request in each cycle, with the same parts of
+this folder. The loop itself does not retry, take another model after an error or count money: a `Model` that stands for
+several models may do that.
+
+A step makes no progress if it repeats the calls of an earlier step with the same results, or if it neither calls nor
+answers. After two such steps in a row the run is stuck. The actor has a different guard against repetition: it judges
+single calls of an agent's run and warns the planner first. This one judges whole steps of a program's request, which
+has no run and may make no calls.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
+from hashlib import blake2b
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -29,12 +35,51 @@ from planning.prompt.plans.kept import carried_out, objection, planned, undecide
 from planning.prompt.plans.versions import versioned
 from planning.prompt.prompts import UNVERIFIED
 from planning.prompt.request import Composer, PlainMessages, plan_mode, read_messages
+from planning.prompt.shorten import to_json
 from planning.prompt.tool_specs import executor_type, read_tool_specs
-from planning.resilience.progress import Progress
 from spar.clock import Clock, SystemClock
 from spar.data.blackboard import Board
+from spar.data.json_safe import plain
 from spar.errors import ConfigError, PermanentError
-from spar.types import Action, ActionResult, replace
+from spar.types import Action, ActionResult, CallResult, replace
+
+MOST_IDLE: Final = 2
+_VARYING = frozenset({"_id", "_reasoningForCall"})
+
+
+class Progress:
+    """Memory of the steps of one run: a digest for each step."""
+
+    __slots__ = ("_idle", "_seen")
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+        self._idle = 0
+
+    def is_stuck(self, results: Iterable[CallResult] = (), planned: Iterable[Any] = ()) -> bool:
+        """Add a step and return whether it is the second one in a row without progress.
+
+        Args: results: the results of its calls; planned: calls that it only planned.
+        """
+        outcomes: list[Any] = [
+            [_without_varying(result.call.to_wire()), result.status, result.output, _fault(result)]
+            for result in results
+        ]
+        outcomes += [_without_varying(call) for call in planned]
+        text = "\n".join(sorted(map(to_json, plain(outcomes))))
+        digest = blake2b(text.encode(), digest_size=16).digest() if outcomes else b""
+        self._idle = self._idle + 1 if not outcomes or digest in self._seen else 0
+        self._seen.add(digest)
+        return self._idle >= MOST_IDLE
+
+
+def _without_varying(call: Any) -> Any:
+    return {key: value for key, value in call.items() if key not in _VARYING} if isinstance(call, dict) else call
+
+
+def _fault(result: CallResult) -> Any:
+    return None if result.fault is None else [result.fault.kind, result.fault.message]
+
 
 #: How a run ended. `output`: with an output; `no_progress`: two steps in a row brought nothing new; `empty`: two empty
 #: answers; `invalid_output`: answers that could not be used; `max_requests`, `max_calls`: at a limit; `stopped`: a hook

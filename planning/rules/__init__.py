@@ -6,10 +6,9 @@ often a tool works at a kind of task) may choose among the tools of a call, or l
 from strangers; a call that holds some is *tainted*.
 
 planner      the planner: finds the rules that match, and lets them fire
-draft        joins the decisions of the rules into one action; pure
-firing       decides by one rule on one perception: its calls and their taint; pure
+firing       decides by one rule on one perception: its calls and their taint; joins all decisions in one action; pure
 cooldowns    keeps when each rule last fired for a subject
-remembered   recalls a situation, and follows a known sequence of calls in an episode
+remembered   recalls a situation, and finds and follows a known sequence of calls in an episode
 verification looks later whether the effect of a rule has lasted
 parse        reads the tables of the configuration, makes rules of them, and reports mistakes in them; pure
 rule         a rule that is ready to be matched; pure

@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 from planning.rule_counts import RuleCounts
 from planning.rules.conditions import MatchInput, sights
 from planning.rules.cooldowns import Cooldowns
-from planning.rules.draft import Draft, sentence_of
-from planning.rules.firing import Firing, facts_of, fire
+from planning.rules.firing import Draft, Firing, facts_of, fire, sentence_of
 from planning.rules.parse import read_rules, rule_schema
 from planning.rules.remembered import Episodes, PlanMemory
 from planning.rules.rule import Rule

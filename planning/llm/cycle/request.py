@@ -1,29 +1,29 @@
 """Request of one cycle of a planner by a model: what it is made of is gathered, and what is composed made to fit.
 
 Gathered are the transcript, the memory and the prompts; hooks may change them. `composition` composes a request of
-these values. A long conversation is summarized first; then parts are shortened or left out until the request
-has no more tokens than the model reads (`planning.prompt.token_budget`). Where the model still refuses it as too long,
-a smaller one is made.
+these values. A long conversation is summarized first; then parts are shortened or left out until the request has no
+more tokens than the model reads (`planning.prompt.token_budget`). Where the model still refuses it as too long, a
+smaller one is made. The outline of a request lists its parts with size and origin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, Literal
 
-from planning.bootstrap.before_request import apply_hooks, publish_fault
-from planning.bootstrap.outline import outline_of
-from planning.bootstrap.sections import with_instructions
+import msgspec
+
+from planning.bootstrap.before_request import Shaped, apply_hooks, publish_fault
+from planning.bootstrap.sections import Prompt, PromptPart, with_instructions
 from planning.llm.cycle.composition import Composed, Gathered, composed
 from planning.llm.record import digest
 from planning.llm.state import PlannerState
 from planning.ports import Request
-from planning.prompt.history import text_of
-from planning.prompt.observations import (
-    query_of,
-)
+from planning.prompt.history import heading_of, text_of
+from planning.prompt.observations import FAILING, MEMORY, NOTICED, UNASKED, query_of
 from planning.prompt.schema import compose_schema
-from planning.prompt.token_budget import fit
+from planning.prompt.token_budget import TokenEstimator, fit
 from spar.errors import PermanentError
 from spar.hooks import RequestDraft
 from spar.protocols import Context
@@ -227,3 +227,82 @@ class CycleRequest:
     def publish(self, event: Any) -> None:
         if self._host is not None:
             self._host.events.publish(event)
+
+
+#: The origin of data by its kind. Data of every other kind comes from the run.
+_ORIGINS: Final = {
+    "ability": "reflection",
+    "context": "hooks at before_request",
+    "experience": "memory",
+    "noticed": "sensors",
+}
+_PARTS: Final = {"user": "message", "assistant": "answer"}
+#: The kind of a text about the moment that is no data, by its first line.
+_KINDS: Final = {MEMORY: "experience", FAILING: "ability", NOTICED: "noticed", UNASKED: "noticed"}
+_DATA: Final = re.compile(r"## Data: ¶(\w+)")
+
+
+def outline_of(
+    request: Request, prompt: Prompt, shaped: Shaped, tools: Collection[str], estimator: TokenEstimator,
+    session: str, *, with_text: bool = False
+) -> dict[str, Any]:  # fmt: skip
+    """Return the parts of a request in their order, with the size of each part and of the whole.
+
+    Args: tools: the names of the offered tools; with_text: whether each part has its text too.
+    """
+    parts = list(_parts(request, prompt, shaped, tools, session))
+    rows = [
+        {
+            "part": part.part,
+            "origin": part.origin,
+            "chars": len(part.text),
+            "tokens": estimator.tokens(part.text),
+            "note": part.note,
+            **({"text": part.text} if with_text else {}),
+        }
+        for part in parts
+    ]
+    return {
+        "session": session,
+        "parts": rows,
+        "chars": sum(len(part.text) for part in parts),
+        "tokens": estimator.of(request),
+        "trust": shaped.draft.trust,
+        "hooks": list(shaped.changes),
+    }
+
+
+def _parts(
+    request: Request, prompt: Prompt, shaped: Shaped, tools: Collection[str], session: str
+) -> Iterator[PromptPart]:
+    material = set(prompt.preface)
+    instructions = shaped.draft.instructions
+    left = instructions
+    for part in prompt.parts:
+        if part.text not in material and part.text in left:
+            left = left.replace(part.text, "", 1)
+            yield part
+    if left.strip():
+        hooks = ", ".join(str(entry["hook"]) for entry in shaped.changes if "instructions" in entry)
+        yield PromptPart("instructions", f"hooks at before_request: {hooks}", left.strip())
+    if request.schema:
+        names = ", ".join(tools) or "none"
+        yield PromptPart("tools", f"{len(tools)}: {names}", msgspec.json.encode(request.schema).decode())
+    if request.answer is not None:
+        yield PromptPart("answer", "output", msgspec.json.encode(request.answer).decode())
+    yield from (part for part in prompt.parts if part.text in material)
+    border = len(request.turns) - request.own
+    if earlier := request.turns[:border]:
+        history = "\n\n".join(map(text_of, earlier))
+        yield PromptPart("history", f"transcript of {session}", history, f"{len(earlier)} turns")
+    for turn in request.turns[border:]:
+        if turn.role == "context":
+            yield from map(_context_part, turn.text.split("\n\n"))
+        else:
+            yield PromptPart(_PARTS[turn.role], "run", text_of(turn) if turn.calls else turn.text)
+
+
+def _context_part(block: str) -> PromptPart:
+    """Return a text about the moment as a part, by its first line."""
+    kind = match[1] if (match := _DATA.match(block)) else _KINDS.get(heading_of(block), "context")
+    return PromptPart(kind, _ORIGINS.get(kind, "run"), block)

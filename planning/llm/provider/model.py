@@ -9,33 +9,38 @@ for people, and at the end the usage. Faults of the provider are raised as a `Pr
 the provider's client repeats a request: `planning.resilience.failover` decides whether to ask again.
 
 The import of the library takes about a second. It happens in a thread, at the start (`load`) or with the first request.
+
+Exceptions of the library and bad ends of an answer become a `ProviderError`, which has one of a fixed set of kinds
+(`FaultKind`), by which callers decide what to do. Usage is in tokens, its cost in millionths of the currency's unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import anyio
 from msgspec.structs import replace
 
 from planning.llm.provider.client import ProviderKey, is_unknown, model_without_key, open_model
-from planning.llm.provider.faults import ProviderFaults
-from planning.llm.provider.messages import (
-    absorb,
-    functions_of,
-    messages_of,
-    parameters_of,
-    signed_of,
-    texts_of,
-)
+from planning.llm.provider.messages import absorb, functions_of, messages_of, parameters_of, signed_of, texts_of
 from planning.llm.provider.native_tools import Calls
-from planning.llm.provider.prices import checked, cost_of, usage_of
 from planning.llm.provider.settings import THOUGHTS, ModelOptions, Refusal, cache_settings, refusals
-from planning.ports import Asked, Piece, Request, Signed, TextDelta
+from planning.ports import Asked, Piece, Request, Signed, TextDelta, Usage
 from planning.prompt.history import text_of
+from planning.resilience.provider_errors import (
+    FaultKind,
+    ProviderError,
+    clamp_wait,
+    kind_of,
+    kind_of_class,
+    provider_error,
+    read_wait,
+)
 from planning.resilience.timeouts import Watch
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, SparError
@@ -43,7 +48,9 @@ from spar.records.run_options import Thinking
 from spar.threads import Threads
 
 if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelResponse
     from pydantic_ai.models import Model
+
 
 #: Lower bound of the bytes of a token, averaged over a whole request, in any language that a tokenizer was made for.
 _LEAST_BYTES: Final = 2
@@ -263,3 +270,143 @@ class ProviderModel:
             if model_refusal is None and most is not None and needed > most * 3 // 4:
                 self._refusals[thinking] = f"{self.name} reads {most} tokens, too few for such thoughts"
         return self._refusals[thinking]
+
+
+#: Kinds of a failed connection before the answer has begun, and the kind that each becomes afterwards.
+_AMID: Final[Mapping[FaultKind | None, FaultKind]] = {"unreachable": "truncated", "silent": "idle"}
+
+
+class ProviderFaults:
+    """Maker of the errors of one model, which name the model and never hold its key.
+
+    The key, `secret`, is "" until the model is open.
+
+    Args: options: with the limits in seconds of the waits for an answer (`Watch`), for error messages.
+    """
+
+    def __init__(self, model: str, clock: Clock, options: ModelOptions) -> None:
+        self._model, self._clock, self._options = model, clock, options
+        self.secret = ""
+
+    def of_ending(self, response: ModelResponse) -> ProviderError | None:
+        """Return the error if the answer ended badly, else None."""
+        details = response.provider_details or {}
+        match response.finish_reason:
+            case "content_filter":
+                return self.error_of("refused", str(details.get("refusal", "")))
+            case "length":
+                return self.error_of("length", "")
+            case "error":
+                return self.error_of("server", str(details.get("finish_reason", "")))
+        if response.state != "complete":
+            return self.error_of("truncated", "")
+        return None
+
+    def of_exception(self, error: Exception, watch: Watch) -> ProviderError:
+        """Return the `ProviderError` for an exception that was raised while the answer was read."""
+        from pydantic_ai import exceptions
+
+        if watch.is_over:
+            if watch.is_too_long:
+                return self.error_of("endless", f"not over after {self._options.longest:g} s")
+            if watch.has_begun:
+                return self.error_of("idle", f"nothing for {self._options.idle:g} s")
+            return self.error_of("silent", f"nothing for {self._options.first_byte:g} s")
+        known = kind_of_class(error)
+        if watch.has_begun:
+            known = _AMID.get(known, known)
+        if not isinstance(error, exceptions.ModelAPIError):
+            # The library could not read what the provider sent: an unexpected shape, not JSON, not UTF-8.
+            return self.error_of(known or "garbage", str(error) or type(error).__name__)
+        status = getattr(error, "status_code", None)
+        headers = getattr(error, "headers", None) or {}
+        words = (error.provider_error_code, error.provider_error_type, error.body or error.message)
+        text = " ".join(str(word) for word in words if word)
+        if known is None and status is None and not error.in_stream:
+            known = "truncated" if "finish_reason" in error.message else "garbage"
+        wait = read_wait(headers, self._clock.now())
+        if wait is None and error.retry_after is not None and not headers:
+            wait = clamp_wait(error.retry_after)
+        return self.error_of(kind_of(status, text, known), _message(error), retry_after=wait, status=status)
+
+    def error_of(
+        self, kind: FaultKind, detail: str, *, retry_after: float | None = None, status: int | None = None
+    ) -> ProviderError:
+        """Return an error of this kind, without the key of the model."""
+        return provider_error(kind, self._model, self._safe(detail), retry_after=retry_after, status=status)
+
+    def _safe(self, text: str) -> str:
+        return text.replace(self.secret, "…") if self.secret else text
+
+
+def _message(error: Any) -> str:
+    """Return the provider's error message from the body of its answer."""
+    body = error.body
+    while isinstance(body, Mapping):
+        body = body.get("error") or body.get("message") or body.get("detail")
+    return body if isinstance(body, str) else str(error.message or "")
+
+
+Prices = Mapping[str, float]
+
+
+def checked(prices: Prices | None, base_url: str | None) -> Prices | None:
+    """Return the prices of a million tokens; None means the prices that pydantic-ai knows.
+
+    A server on this machine is free unless prices are given for it.
+
+    Raises: ConfigError for other keys than `input`, `output` and `cached`, and for negative prices.
+    """
+    if prices is None:
+        is_here = base_url is not None and _is_here(base_url)
+        return {"input": 0.0, "output": 0.0} if is_here else None
+    if not ({"input", "output"} <= prices.keys() <= {"input", "output", "cached"} and min(prices.values()) >= 0):
+        raise ConfigError(
+            f"prices of a model are 'input', 'output' and perhaps 'cached', from 0, found {dict(prices)!r:.200}",
+            path=("prices",),
+        )
+    return prices
+
+
+def _is_here(url: str) -> bool:
+    """Return whether the host of a URL is this machine."""
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def usage_of(name: str, model: Model, response: ModelResponse, prices: Prices | None) -> Usage | None:
+    """Return the usage in a response; None if the provider did not report it."""
+    used = response.usage
+    if used.unmeasured_requests or not used.has_values():
+        return None
+    cost = cost_of(model, prices, used.input_tokens, used.output_tokens, used.cache_read_tokens, response)
+    return Usage(name, used.input_tokens, used.output_tokens, used.cache_read_tokens, cost,
+                 response.model_name or "", response.finish_reason or "")  # fmt: skip
+
+
+def cost_of(
+    model: Model,
+    prices: Prices | None,
+    read: int,
+    written: int,
+    cached: int = 0,
+    response: ModelResponse | None = None,
+) -> int | None:
+    """Return the costs of these tokens, in millionths of the currency's unit; None if no price is known.
+
+    Args: read, written, cached: tokens; `cached` are those of `read` that the provider had stored; prices: None for
+        those that pydantic-ai knows.
+    """
+    if prices is not None:
+        full = (read - cached) * prices["input"] + cached * prices.get("cached", prices["input"])
+        return ceil(full + written * prices["output"])
+    from pydantic_ai.messages import ModelResponse
+    from pydantic_ai.usage import RequestUsage
+
+    if response is None:
+        used = RequestUsage(input_tokens=read, output_tokens=written)
+        response = ModelResponse(parts=[], usage=used, model_name=model.model_name, provider_name=model.system)
+    try:
+        return ceil(response.cost().total_price * 1_000_000)
+    except (LookupError, ValueError, AssertionError):
+        return None

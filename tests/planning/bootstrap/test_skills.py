@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from planning.bootstrap.session_prompts import SessionPrompts
-from planning.bootstrap.skill_tool import SkillTool
+from planning.bootstrap.session_prompts import SessionPrompts, SkillTool
 from planning.bootstrap.skills import MOST_SKILLS, Skills
 from planning.bootstrap.snapshots import Snapshots
 from planning.llm.planner import ModelPlanner

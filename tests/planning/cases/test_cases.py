@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from planning.cases.evidence import cases_of
 from planning.cases.failures import known_failure, other_value
-from planning.cases.sequences import sequence_of
 from planning.cases.situations import Situation, is_same, situation
+from planning.rules.remembered import sequence_of
 from planning.rules.tool_choice import Question, decide
 from spar.types import Experience, Perception, Remedy, TriedCall, Trust, replace
 
