@@ -7,6 +7,13 @@ Before a request is sent, its largest possible use is reserved in the budgets; a
 the real use. Another model is asked only if no piece of an answer was passed on yet, and only for a fault that another
 model may not have. The same model is asked once more only after a broken connection. If no model can be asked now,
 `DeferredError` says when to try again. The caller waits, so this module has no retry loop that could flood a provider.
+
+Each model has a circuit breaker. A closed breaker lets requests through. It opens after as many faults in a row as the
+kind of fault tolerates. An open breaker lets no request through for a time: the provider's `retry-after`; half an hour
+if people have to do something; else 30 s, 1 minute and 5 minutes, longer each time that it opens again. Then it is half
+open: it lets one request through (the probe), and its result closes or opens the breaker.
+
+Source: M. Nygard, "Release It!", 2nd ed. 2018, chapter 5; the steps are those of OpenClaw's model failover.
 """
 
 from __future__ import annotations
@@ -14,19 +21,87 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from planning.ports import Model, Piece, Request, ThoughtDelta, Usage, pieces_of
-from planning.resilience import breaker
-from planning.resilience.breaker import Breaker
-from planning.resilience.provider_errors import SHORTEST, ProviderError, UnsentError, provider_error
+from planning.resilience.provider_errors import (
+    SHORTEST,
+    TREATMENTS,
+    FaultKind,
+    ProviderError,
+    UnsentError,
+    provider_error,
+)
 from spar.clock import Clock
 from spar.errors import ConfigError, TransientError
 from spar.ports.budgets import NOTHING, BudgetError, BudgetRefusal, Quantity, RequestBudgets, RequestReservation
 from spar.protocols import Host, ModelState
 from spar.records.run_options import Thinking
+
+State = Literal["closed", "open", "half_open"]
+
+#: Seconds that a breaker stays open the first, second, third and later time in a row.
+RESTS: Final = (30.0, 60.0, 300.0)
+#: Seconds that another request waits at least while the probe runs.
+_PROBE: Final = 5.0
+
+
+class Breaker(Struct, frozen=True):
+    """State of a circuit breaker. `until` is a time of the monotonic clock; `faults` and `openings` count in a row."""
+
+    faults: int = 0
+    openings: int = 0
+    until: float = 0.0
+    is_probed: bool = False
+    last: FaultKind | None = None
+
+    def state(self, now: float) -> State:
+        """Return the state at this time."""
+        if not self.openings:
+            return "closed"
+        return "open" if now < self.until else "half_open"
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until the model may be asked; 0 if it may be asked now."""
+        if not self.openings:
+            return 0.0
+        return max(self.until - now, _PROBE if self.is_probed else 0.0)
+
+    def begun(self, now: float) -> tuple[Breaker, bool]:
+        """Return the breaker after the begin of a request, and whether the request is the probe.
+
+        Call this only when `wait` is 0. Give the second value to `succeeded`, `abandoned` or `failed`.
+        """
+        if self.state(now) == "half_open":
+            return replace(self, is_probed=True), True
+        return self, False
+
+    def succeeded(self, *, is_probe: bool) -> Breaker:
+        """Return the breaker after an answer. An answer to a request from before the opening does not close it."""
+        return Breaker() if is_probe or not self.openings else self
+
+    def abandoned(self, *, is_probe: bool) -> Breaker:
+        """Return the breaker after a request that was cancelled before its answer: it says nothing about the model."""
+        return replace(self, is_probed=False) if is_probe else self
+
+    def failed(
+        self, kind: FaultKind, now: float, *, retry_after: float | None = None, is_probe: bool = False
+    ) -> Breaker:
+        """Return the breaker after a fault. A fault that is not the provider's counts as an answer."""
+        treatment = TREATMENTS[kind]
+        if not treatment.opens:
+            return self.succeeded(is_probe=is_probe)
+        faults, opens = self.faults + 1, is_probe or not self.openings
+        if opens and not is_probe and faults < treatment.opens and retry_after is None:
+            return replace(self, faults=faults, last=kind)
+        rest = retry_after or treatment.rest or 0.0
+        longer = max(self.until, now + rest)  # of an open one: this request began before and can only lengthen the wait
+        until = now + (rest or RESTS[min(self.openings, len(RESTS) - 1)]) if opens else longer
+        return Breaker(faults, self.openings + opens, until, self.is_probed and not is_probe, kind)
+
 
 #: The use of a request to a model without `most`: one request; its tokens and money are unknown.
 _UNKNOWN: Final[Mapping[Quantity, int | None]] = {"requests": 1, "tokens": None, "money": None}
@@ -144,7 +219,7 @@ class Models:
     def in_turn(self, order: Sequence[str]) -> str:
         """Return the name of the model that is asked now: the first one that does not rest; if all rest, the first."""
         now = self._clock.monotonic()
-        return next((label for label in order if not breaker.wait(self._by_label[label].breaker, now)), order[0])
+        return next((label for label in order if not self._by_label[label].breaker.wait(now)), order[0])
 
     def room(self, name: str, thinking: Thinking | None = None) -> int | None:
         """Return the tokens that a request to this model may have; None if unknown."""
@@ -201,7 +276,7 @@ class Models:
         since its last answer (None: it never answered) and its counts so far."""
         now = self._clock.monotonic()
         models = [
-            {"model": route.name, "state": breaker.state(route.breaker, now), "wait": breaker.wait(route.breaker, now),
+            {"model": route.name, "state": route.breaker.state(now), "wait": route.breaker.wait(now),
              "last_success_age": None if route.answered_at is None else now - route.answered_at,
              "fault": route.fault or None,
              "requests": route.requests, "faults": route.faults,
@@ -221,7 +296,7 @@ class Models:
             if self.is_too_long(route.label, request):
                 raise provider_error("overflow", route.label, "the request was made for a model that reads more")
             for _ in range(2):
-                if wait := breaker.wait(route.breaker, self._clock.monotonic()):
+                if wait := route.breaker.wait(self._clock.monotonic()):
                     reason = f"{route.name} rests for {wait:.0f} s after {route.breaker.last!r}"
                     attempts.append(Attempt(route.name, "resting", reason, wait))
                     break
@@ -246,7 +321,7 @@ class Models:
                 except ProviderError as error:
                     if is_handed_out or not error.treatment.other:
                         raise
-                    wait = breaker.wait(route.breaker, self._clock.monotonic())
+                    wait = route.breaker.wait(self._clock.monotonic())
                     attempts.append(Attempt(route.name, error.kind, str(error), wait))
                     if not error.treatment.again:
                         break
@@ -257,7 +332,7 @@ class Models:
 
     async def _ask(self, route: _Route, request: Request) -> AsyncGenerator[Piece]:
         """Send a request to one model and yield its answer; settle the reservation and update the breaker."""
-        route.breaker, is_probe = breaker.begun(route.breaker, self._clock.monotonic())
+        route.breaker, is_probe = route.breaker.begun(self._clock.monotonic())
         is_known = is_handed_out = False
         try:
             with await self._reserve(route, request) as reservation:
@@ -281,12 +356,12 @@ class Models:
                     raise fault from (None if fault is error else error)
                 is_known = True
                 route.answered_at = self._clock.monotonic()
-                self._set_breaker(route, breaker.succeeded(route.breaker, is_probe=is_probe))
+                self._set_breaker(route, route.breaker.succeeded(is_probe=is_probe))
                 if used:
                     reservation.settle({**used, "requests": 1})
         finally:
             if not is_known:
-                route.breaker = breaker.abandoned(route.breaker, is_probe=is_probe)
+                route.breaker = route.breaker.abandoned(is_probe=is_probe)
 
     async def _reserve(self, route: _Route, request: Request) -> RequestReservation | _Free:
         """Return a reservation for the largest possible use. Raises: BudgetError when the budgets do not allow it."""
@@ -306,8 +381,7 @@ class Models:
         for route in self._routes:
             if route is failed_route or (fault.treatment.everywhere and route.provider == failed_route.provider):
                 route.fault = str(fault)
-                after = breaker.failed(
-                    route.breaker,
+                after = route.breaker.failed(
                     fault.kind,
                     self._clock.monotonic(),
                     retry_after=fault.retry_after,

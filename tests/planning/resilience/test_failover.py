@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from planning.ports import Piece, Request, TextDelta, ThoughtDelta, Usage
-from planning.resilience.breaker import RESTS, Breaker, begun, failed, state, succeeded, wait
-from planning.resilience.failover import DeferredError, Models
+from planning.resilience.failover import RESTS, Breaker, DeferredError, Models
 from planning.resilience.provider_errors import TREATMENTS, FaultKind, provider_error
 from spar.budgets.budgets import Budgets
 from spar.errors import ConfigError, PermanentError, TransientError
@@ -372,31 +371,31 @@ async def test_when_the_budget_is_spent_it_is_said_when_there_will_be_more() -> 
 
 
 def test_it_is_closed_until_as_many_faults_in_a_row_as_their_kind_tolerates() -> None:
-    once = failed(Breaker(), "garbage", 0.0)
-    twice = failed(once, "server", 1.0)
-    thrice = failed(twice, "garbage", 2.0)
+    once = Breaker().failed("garbage", 0.0)
+    twice = once.failed("server", 1.0)
+    thrice = twice.failed("garbage", 2.0)
 
-    assert [state(each, 2.0) for each in (once, twice, thrice)] == ["closed", "closed", "open"]
-    assert wait(thrice, 2.0) == RESTS[0]
+    assert [each.state(2.0) for each in (once, twice, thrice)] == ["closed", "closed", "open"]
+    assert thrice.wait(2.0) == RESTS[0]
 
 
 @pytest.mark.parametrize("kind", ["auth", "billing", "not_found"])
 def test_it_rests_long_where_people_have_to_do_something(kind: FaultKind) -> None:
-    assert wait(failed(Breaker(), kind, 0.0), 0.0) == 1_800.0
+    assert Breaker().failed(kind, 0.0).wait(0.0) == 1_800.0
 
 
 def test_who_had_begun_before_it_opened_neither_closes_it_nor_climbs_its_steps() -> None:
-    breaker = failed(Breaker(), "overloaded", 0.0)
+    breaker = Breaker().failed("overloaded", 0.0)
 
-    assert succeeded(breaker, is_probe=False) == breaker
-    assert wait(failed(breaker, "overloaded", 1.0), 1.0) == 29.0
-    assert wait(failed(breaker, "rate_limited", 1.0, retry_after=100.0), 1.0) == 100.0
-    assert failed(breaker, "overloaded", 1.0).openings == 1
+    assert breaker.succeeded(is_probe=False) == breaker
+    assert breaker.failed("overloaded", 1.0).wait(1.0) == 29.0
+    assert breaker.failed("rate_limited", 1.0, retry_after=100.0).wait(1.0) == 100.0
+    assert breaker.failed("overloaded", 1.0).openings == 1
 
 
 @pytest.mark.parametrize("kind", [kind for kind, treatment in TREATMENTS.items() if not treatment.opens])
 def test_a_fault_of_the_request_is_an_answer_of_the_provider(kind: FaultKind) -> None:
-    probed, _ = begun(failed(Breaker(), "overloaded", 0.0), 30.0)
+    probed, _ = Breaker().failed("overloaded", 0.0).begun(30.0)
 
-    assert failed(probed, kind, 31.0, is_probe=True) == Breaker()
-    assert failed(Breaker(faults=2), kind, 0.0) == Breaker()
+    assert probed.failed(kind, 31.0, is_probe=True) == Breaker()
+    assert Breaker(faults=2).failed(kind, 0.0) == Breaker()
