@@ -83,6 +83,14 @@ def test_what_a_rule_gives_a_tool_is_judged_before_anything_runs(
     assert all(word in answer.err for word in (f"config.toml:{line}: rules[", *words)), answer
 
 
+def test_a_reflector_that_asks_the_planners_model_is_refused_where_there_is_none(spar: Spar) -> None:
+    spar.edit('[reflect]\nuse = "standard"', '[reflect]\nuse = "model"')
+
+    answer = spar("config", "check")
+
+    assert (answer.code, "asks the planner's model, and there is none" in answer.err) == (78, True), answer
+
+
 # -- what a service is refused that starts
 
 

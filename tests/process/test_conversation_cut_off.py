@@ -276,8 +276,6 @@ def test_a_conversation_is_only_added_to_over_useless_answers_kills_and_failed_r
         assert talk.ended(run_id)["output"] == "yes"
         assert talk.ended(talk.submit("alice", "[fails]"))["status"] == "error"
         assert talk.ask("alice", "[after] all is well?") == "yes"
-        talk.service.kill()
-        talk = Talk(spar, start().ready())
         assert talk.ask("alice", "[last] and now?") == "yes"
         assert talk.service.stop() == 0
         sent = [asked.messages for asked in server.requests]

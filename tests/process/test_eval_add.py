@@ -78,7 +78,10 @@ def runs(spar: Spar) -> tuple[str, str]:
             (row,) = spar.until(lambda: spar("--json", "approvals", "list").json, "a call that asks")
             assert spar("approvals", "approve", row["id"], "--yes").code == 0
         assert spar("runs", "wait", ids[-1]).code == 0
-    assert spar("runs", "feedback", ids[1], "bad", "it wanted to wipe web-1").code == 0
+    said = spar("runs", "feedback", ids[1], "bad", "it wanted to wipe web-1")
+    assert (said.code, "bad" in said.out) == (0, True)
+    assert spar("runs", "feedback", "none", "good").code == 1
+    assert spar("runs", "feedback", ids[1], "maybe").code == 64
     return ids[0], ids[1]
 
 

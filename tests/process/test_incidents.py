@@ -129,6 +129,8 @@ def test_an_incident_and_its_end_are_neither_lost_nor_doubled_by_a_death(
 def test_people_see_the_story_of_an_incident_and_close_it(watch: Spar, start: Any) -> None:
     say(watch, "Down firing shop", "Slow\x1b]0;x firing shop")
     service: Service = start().ready()
+    assert watch("cycles", "perceive", "nothing.txt").code == 64
+    assert watch("cycles", "perceive", "config.toml").code == 0, "beside a running service"
     until(lambda: incidents(service), "an incident")
 
     (short,) = service.api("/v1/incidents?state=open").json()
@@ -154,7 +156,7 @@ def test_people_see_the_story_of_an_incident_and_close_it(watch: Spar, start: An
     until(lambda: notices(service)[-1] == "incident.closed", "the notice of its end")
 
 
-def test_what_the_pipeline_makes_of_lines_is_shown_beside_a_running_service(watch: Spar, start: Any) -> None:
+def test_what_the_pipeline_makes_of_lines_is_shown(watch: Spar) -> None:
     lines = [
         "ERROR shop[1]: no connection to the database",
         "ERROR shop[1]: no connection to the database",
@@ -185,6 +187,3 @@ def test_what_the_pipeline_makes_of_lines_is_shown_beside_a_running_service(watc
     assert (rows[-1]["lines"], rows[-1]["unreadable"]) == (8, 3)
     assert watch("cycles", "perceive", "nothing.log").code == 64
     assert not watch.state.exists()
-    start().ready()
-    assert watch("cycles", "perceive", "alerts.txt").code == 64
-    assert watch("cycles", "perceive", "config.toml").code == 0

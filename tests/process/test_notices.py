@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.conftest import Service, Spar, until
+from tests.process.conftest import Service, Spar
 from tests.servers.web import http_served
 
 pytestmark = pytest.mark.process
@@ -84,40 +84,6 @@ def begin(spar: Spar, start: Callable[..., Service], hook: Hook) -> Callable[[],
     return begun
 
 
-def until_waiting(service: Service, number: int) -> None:
-    line = f'spar_notices_waiting{{notifier="ops"}} {number}.0'
-    until(lambda: line in service.get("/metrics").text, f"{number} that wait")
-
-
-def test_an_alert_before_a_kill_is_told_after_it_once_and_signed_and_its_end_too(
-    spar: Spar, begin: Callable[[], Service], hook: Hook
-) -> None:
-    hook.answers = 503
-    service = begin()
-    (spar.folder / "broken").touch()
-    until(lambda: hook.refused, "an attempt")
-    until_waiting(service, 1)
-    service.said("notifier fails", notifier="ops")
-    assert "503" in spar("notifiers", "list").out
-    service.process.kill()
-    service.wait()
-    assert hook.told == []
-
-    hook.answers = 200
-    service = begin()
-    raised = until(lambda: hook.told, "the notice")[0]
-    assert (raised["state"], raised["kind"], raised["is_signed"]) == ("raised", "sensor", True)
-    assert raised["key"] == raised["id"]
-    assert "the line is cut" in raised["text"]
-    until(lambda: "sensor" in str(service.agent["alerts"]), "the alert in this process")
-    (spar.folder / "broken").unlink()
-    until(lambda: len(hook.told) == 2, "its end")
-    assert (hook.told[1]["state"], hook.told[1]["alert_id"]) == ("recovered", raised["alert_id"])
-    assert "hush-hush-hush" not in service.err
-    assert service.stop() == 0
-    assert len(hook.told) == 2
-
-
 def test_a_test_is_sent_and_what_is_wrong_is_said(spar: Spar, begin: Callable[[], Service], hook: Hook) -> None:
     service = begin()
     assert spar("notifiers", "test", "ops").out == "ops: sent\n"
@@ -128,6 +94,7 @@ def test_a_test_is_sent_and_what_is_wrong_is_said(spar: Spar, begin: Callable[[]
     again = spar("channels", "test", "ops")
     assert (again.code, "500" in again.err) == (1, True), again
     assert (refused.code, "500" in refused.err) == (1, True), refused
+    assert "hush-hush-hush" not in service.err
     unknown = spar("notifiers", "test", "nobody")
     assert (unknown.code, "known: ops" in unknown.err) == (1, True), unknown
     assert [each["action"] for each in service.api("/v1/audit?action=notifier").json()] == ["notifier.test"] * 2

@@ -201,7 +201,7 @@ def test_a_service_that_died_paused_comes_back_paused_until_somebody_resumes_it(
     assert spar("pause").out == "main: running → paused\n"
     assert spar("pause").out == "main: paused → paused\n"
     assert spar("stop").code == 0, "it returns when the service has gone"
-    assert third.process.poll() == 0
+    assert third.wait() == 0
 
 
 def test_a_stop_by_command_ends_with_zero_though_work_waits_and_the_next_start_goes_on_with_it(
