@@ -16,8 +16,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from spar.service.garbage import Collections
 from spar.threads import take_short_turns
+
+try:
+    from spar.service.garbage import Collections
+except ImportError:  # in the tree of an earlier commit, beside which this one is measured
+    from spar.service.process.garbage import Collections  # type: ignore
 
 Batch = Callable[[int], Awaitable[int | None]]
 
