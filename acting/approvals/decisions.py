@@ -193,13 +193,6 @@ class BoundCall(Struct, frozen=True):
         return self.entry.effect_of(self.call.params)
 
 
-class Fingerprint(Struct, frozen=True):
-    """The hash of a call as it would run, and the facts from the tool's `binds`."""
-
-    digest: str
-    binds: Mapping[str, Any]
-
-
 #: Returns a call as its tool prescribes it, and the tool. Raises: ValueError that says what is wrong with it.
 Check = Callable[[Call], tuple[Call, BoundTool]]
 
@@ -231,8 +224,11 @@ class Fingerprinter:
             new = replace(new, output_path=call.output_path, output_method=call.output_method)
         return self.checked(replace(new, id=call.id), session)
 
-    async def fingerprint(self, bound_call: BoundCall) -> Fingerprint:
-        """Return the fingerprint of the call as it would run now. Raises: UnboundError when that cannot be said."""
+    async def fingerprint(self, bound_call: BoundCall) -> tuple[str, Mapping[str, Any]]:
+        """Return the digest of the call as it would run now, and the facts from the tool's `binds`.
+
+        Raises: UnboundError when that cannot be said.
+        """
         entry, call = bound_call.entry, bound_call.call
         bound: Any = {}
         try:
@@ -244,7 +240,7 @@ class Fingerprinter:
             own |= {key: call.meta[key] for key in _CHOICES if key in call.meta}
             schema = fingerprint(whole(entry.schema, UNBOUNDED))
             facts = {"tool": entry.name, "schema": schema, "params": call.params, "effect": bound_call.effect}
-            return Fingerprint(fingerprint({**facts, "policy": self._revision, "bound": own}), bound)
+            return fingerprint({**facts, "policy": self._revision, "bound": own}), bound
         except Exception as error:
             why = str(error) or type(error).__name__
             raise UnboundError(f"it cannot be said exactly what {entry.name!r} would do: {why}") from error

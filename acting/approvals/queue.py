@@ -19,7 +19,6 @@ from msgspec import Struct
 
 from acting.approvals.decisions import (
     BoundCall,
-    Fingerprint,
     Fingerprinter,
     Grants,
     asked_already,
@@ -167,7 +166,7 @@ class ApprovalQueue:
         changes: dict[str, Any] = {"decided_by": by, "reason": reason}
         if params is not None or call is not None:
             new = self.fingerprinter.changed(row.call, params, call, row.session)
-            digest_of_new = (await self.fingerprinter.fingerprint(new)).digest
+            digest_of_new, _ = await self.fingerprinter.fingerprint(new)
             changes |= {"original": row.call, "call": new.call, "effect": new.effect, "digest": digest_of_new}
         grant = None
         if grant_for is not None:
@@ -271,9 +270,9 @@ class ApprovalQueue:
 
         The fingerprint is taken again first: if the call is not the approved one any more, the approval becomes void.
         """
-        fingerprint, changed = Fingerprint("", {}), "what would run now is not what was approved"
+        digest, binds, changed = "", None, "what would run now is not what was approved"
         try:
-            fingerprint = await self.fingerprinter.fingerprint(bound_call)
+            digest, binds = await self.fingerprinter.fingerprint(bound_call)
         except SparError as error:
             changed = str(error)
 
@@ -282,7 +281,7 @@ class ApprovalQueue:
                 raise DecidedError(f"approval {row.id!r} cannot be used: it is {standing(row)}")
             if self.clock.now() >= row.expires_at:
                 return moved(row, "expired")
-            return moved(row, "used") if row.digest == fingerprint.digest else moved(row, "void", reason=changed)
+            return moved(row, "used") if row.digest == digest else moved(row, "void", reason=changed)
 
         try:
             row = await self._rows.change(id, use)
@@ -293,7 +292,7 @@ class ApprovalQueue:
         if row.status == "expired":
             return Use("expired", f"approval {id!r} was not used within {self._expires:g} s of being given")
         if row.status == "used":
-            return Use(binds=fingerprint.binds)
+            return Use(binds=binds)
         return Use("drift", f"{changed}: approval {id!r} is void")
 
     async def granted(self, session: str, digest: str, since: datetime | None) -> Grant | None:

@@ -308,10 +308,9 @@ class Terms(Struct, Hold, eq=False):
         queue = runtime.approvals.queue
         bound_call = BoundCall(step.shown(), step.entry, scope.session)
         try:
-            fingerprint = await queue.fingerprinter.fingerprint(bound_call)
-            digest = fingerprint.digest
+            digest, binds = await queue.fingerprinter.fingerprint(bound_call)
             if not is_spent and (grant := await queue.granted(scope.session, digest, since)) is not None:
-                step.question = Question(binds=fingerprint.binds)
+                step.question = Question(binds=binds)
                 until = f"{grant.expires_at:%Y-%m-%d %H:%M} UTC"
                 reason = f"grant {grant.id} by {grant.granted_by} until {until}, use {grant.uses}"
                 runtime.tell_of(ApprovalResolved, step, decision="approve", reason=reason)

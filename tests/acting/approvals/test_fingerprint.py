@@ -28,4 +28,4 @@ async def test_a_grant_for_a_tool_of_a_server_outlives_the_move_of_its_code(cloc
     fingerprinter = Fingerprinter(check, "r1", clock)
     bound = fingerprinter.checked(Call("pay", {"to": "baker"}), "main")
 
-    assert (await fingerprinter.fingerprint(bound)).digest == DIGEST
+    assert (await fingerprinter.fingerprint(bound))[0] == DIGEST
