@@ -26,7 +26,7 @@ BACKOFF = Backoff()
 
 async def finish(runtime: Runtime, step: Step, ended: CallResult | None, begin: Callable[[Step], CallResult | None],
                  leave: Callable[[Step], object]) -> CallResult | None:  # fmt: skip
-    """Finish a call in the current task, if `goes_on` says so of what its first attempt has returned.
+    """Finish a call in the current task, after its first attempt has begun.
 
     Args: begin: begins a further attempt; leave: called when the call is left behind. Then None is returned.
     Raises: CancelledError when the task is cancelled from outside, and besides only exceptions that end the process.
@@ -37,7 +37,7 @@ async def finish(runtime: Runtime, step: Step, ended: CallResult | None, begin: 
             ended = await (copied_result(runtime, step) if step.copying else _wait(runtime, step, leave))
             if ended is None:
                 return None
-        pause = _pause(step, ended)
+        pause = pause_after(step, ended)
         if pause is None:
             return ended
         await runtime.clock.sleep(pause)
@@ -98,12 +98,7 @@ async def _wait(runtime: Runtime, step: Step, leave: Callable[[Step], object]) -
     return step.timed_out(clock)
 
 
-def goes_on(step: Step, ended: CallResult | None) -> bool:
-    """Return whether a call has to go on after an attempt has begun: it has not ended, or is to be repeated."""
-    return ended is None or (ended.fault is not None and _pause(step, ended) is not None)
-
-
-def _pause(step: Step, ended: CallResult) -> float | None:
+def pause_after(step: Step, ended: CallResult) -> float | None:
     """Return the seconds until the next attempt; None when there is none.
 
     There is none after the last retry, for a call whose effect allows no repetition, for a fault that would come again,
@@ -157,9 +152,7 @@ class Detach(Struct, Hold, eq=False):
                 if (ended := await acquire(step.holds[step.passed], step)) is not None:
                     return
                 step.passed += 1
-            ended = self._begin(step)
-            if goes_on(step, ended):
-                ended = await finish(self._runtime, step, ended, self._begin, self._leave)
+            ended = await finish(self._runtime, step, self._begin(step), self._begin, self._leave)
         except asyncio.CancelledError:
             ended = step.cut(clock)
             raise

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from acting.graph.graph import Graph
 from acting.graph.nodes import ATTEMPT, ENDED, HELD, MOVES
-from acting.run.attempt import copied_result, finish, goes_on
+from acting.run.attempt import copied_result, finish, pause_after
 from acting.run.call_state import IN_A_ROW, Step, date_at, weight
 from acting.run.checks import decode
 from acting.run.holds import RARE_KEYS, Confirm, Terms, release
@@ -294,7 +294,7 @@ class Batch:
                         crashpoint("act.spawned")
                     if ended is None and step.copying is not None:  # the queue waits: large results come one by one
                         ended = await copied_result(runtime, step)
-                    if ended is None or (ended.fault is not None and goes_on(step, ended)):
+                    if ended is None or (ended.fault is not None and pause_after(step, ended) is not None):
                         self._hand_over()
                         turns = 0
                         ended = await finish(runtime, step, ended, self._begin, self._leave)
