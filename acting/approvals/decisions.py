@@ -20,7 +20,6 @@ from typing import Any, Final
 from msgspec import Struct
 
 from acting.tooling.bound_tool import BoundTool, is_async, takes_session
-from acting.tooling.context import Scope
 from spar.checks import shorten
 from spar.clock import Clock
 from spar.data.json_safe import UNBOUNDED, whole
@@ -29,14 +28,7 @@ from spar.data.paths import copied
 from spar.errors import SparError, TransientError
 from spar.ports.rows import KeptRows
 from spar.protocols import Effect
-from spar.records.approvals import (
-    TRANSITIONS,
-    Approval,
-    ApprovalStatus,
-    DecidedError,
-    DigestMismatchError,
-    Grant,
-)
+from spar.records.approvals import TRANSITIONS, Approval, ApprovalStatus, DecidedError, DigestMismatchError, Grant
 from spar.threads import Threads
 from spar.types import Call, replace
 
@@ -73,32 +65,30 @@ def demand_pending(row: Approval, digest: str, now: datetime, over: str = "") ->
         raise DigestMismatchError(f"approval {row.id!r} is about another call: its digest is {row.digest[:12]}…")
 
 
-def asked_already(rows: Collection[Approval], bound_call: BoundCall, digest: str, scope: Scope,
-                  now: datetime) -> tuple[Approval, bool] | None:  # fmt: skip
-    """Return the question that exists for a call, and whether this cycle asked it; None if there is none."""
-    id, cycle_id = bound_call.call.id, scope.cycle_id
-    for row in rows if cycle_id else ():
+def asked_already(rows: Collection[Approval], new: Approval) -> tuple[Approval, bool] | None:
+    """Return the question that exists for the call of a new one, and whether the same cycle asked it; None if there is
+    none."""
+    for row in rows if new.cycle_id else ():
         # An interrupted cycle that goes on still owns its questions, also those that have an answer by now.
-        if (row.cycle_id, row.call.id) == (cycle_id, id) and _is_about(row, bound_call, digest, now):
+        if (row.cycle_id, row.call.id) == (new.cycle_id, new.call.id) and _is_about(row, new):
             return row, True
     for row in rows:
-        is_open = row.status == "pending" and now < row.expires_at
+        is_open = row.status == "pending" and new.asked_at < row.expires_at
         # Another call of the same plan gets a question of its own, even if it differs only in its id.
-        is_same_question = row.call.id == id or row.cycle_id != cycle_id
-        if is_open and is_same_question and (row.session, row.digest) == (scope.session, digest):
+        is_same_question = row.call.id == new.call.id or row.cycle_id != new.cycle_id
+        if is_open and is_same_question and (row.session, row.digest) == (new.session, new.digest):
             return row, False
     return None
 
 
-def demand_room(rows: Iterable[Approval], scope: Scope, most: int) -> None:
+def demand_room(rows: Iterable[Approval], new: Approval, most: int) -> None:
     """Check the limits of waiting questions, of this run and in all. Raises: RefusedError when one is reached."""
     pending = [row for row in rows if row.status == "pending"]
     if len(pending) >= _RUNS * most:
         raise RefusedError(f"{len(pending)} calls wait for an approval already, as many as may in all")
-    session, run_id = scope.session, scope.run_id
-    waiting = sum(row.session == session and row.run_id == run_id for row in pending)
+    waiting = sum((row.session, row.run_id) == (new.session, new.run_id) for row in pending)
     if waiting >= most:
-        whose = f"run {run_id!r}" if run_id else f"session {session!r}"
+        whose = f"run {new.run_id!r}" if new.run_id else f"session {new.session!r}"
         raise RefusedError(f"{waiting} calls of {whose} wait for an approval already, as many as may")
 
 
@@ -108,13 +98,12 @@ def surplus(rows: Iterable[Approval]) -> list[Approval]:
     return settled[: max(0, len(settled) - KEPT)]
 
 
-def _is_about(row: Approval, bound_call: BoundCall, digest: str, now: datetime) -> bool:
-    """Return whether a question is about a call as it would run now, and still counts."""
-    is_same = row.digest == digest
+def _is_about(row: Approval, new: Approval) -> bool:
+    """Return whether a question is about the call of a new one as it would run now, and still counts."""
+    is_same = row.digest == new.digest
     if row.original is not None:  # the digest is that of the call by which people replaced it
-        original = row.original
-        is_same = (original.tool, original.params) == (bound_call.call.tool, bound_call.call.params)
-    is_in_time = row.status in ("pending", "approved") and now < row.expires_at
+        is_same = (row.original.tool, row.original.params) == (new.call.tool, new.call.params)
+    is_in_time = row.status in ("pending", "approved") and new.asked_at < row.expires_at
     return is_same and (is_in_time or row.status == "denied")
 
 

@@ -215,19 +215,17 @@ class ApprovalQueue:
         Raises: RefusedError when too many wait already; TransientError and ValueError when it cannot be kept.
         """
         await self.open()
-        return await in_time(self._ask(bound_call, digest, why, trust, scope))
+        now, effect = self.clock.now(), bound_call.effect
+        row = Approval(self._rows.new_id("a"), bound_call.call, digest, now, now + self._expiry, why, effect, trust,
+                       self.agent, scope.session, scope.cycle_id, scope.run_id)  # fmt: skip
+        return await in_time(self._ask(row))
 
-    async def _ask(self, bound_call: BoundCall, digest: str, why: str, trust: Trust,
-                   scope: Scope) -> tuple[Approval, bool]:  # fmt: skip
+    async def _ask(self, row: Approval) -> tuple[Approval, bool]:
         async with self._asking:
-            now = self.clock.now()
             rows = [row for row in self._rows.values.values() if row.id not in self._over]
-            if (existing := asked_already(rows, bound_call, digest, scope, now)) is not None:
+            if (existing := asked_already(rows, row)) is not None:
                 return existing
-            demand_room(rows, scope, self._most)
-            until = now + self._expiry
-            row = Approval(self._rows.new_id("a"), bound_call.call, digest, now, until, why, bound_call.effect, trust,
-                           self.agent, scope.session, scope.cycle_id, scope.run_id)  # fmt: skip
+            demand_room(rows, row, self._most)
             for old in surplus(rows):
                 await self._rows.drop(old.id)
             crashpoint("approval.before_commit")
