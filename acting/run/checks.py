@@ -94,10 +94,8 @@ def fit_in_slices(value: Any, limit: int) -> Copying:
 def unfit(error: Exception, value: Any, tool: str, limit: int) -> Fault:
     """Return the fault of a value that cannot be stored whole; its beginning is in the detail."""
     if isinstance(error, ValueTooLargeError):
-        message = (
-            f"tool {tool!r} ran, but its result is too large: {error}; largest_result allows {limit} bytes: "
-            f"let it return less, or raise [acting] largest_result"
-        )
+        why = f"its result is too large: {error}; largest_result allows {limit} bytes"
+        message = f"tool {tool!r} ran, but {why}: let it return less, or raise [acting] largest_result"
         return Fault("too_large", message, tool, "act", False, _beginning(value))
     message = plain(f"tool {tool!r} ran, but what it returned is no value of JSON: {error}", MESSAGE_LIMIT)
     return Fault("bad_output", message, tool, "act", False, _beginning(value))

@@ -213,11 +213,9 @@ class Approvals:
 
         def is_over(approval: Approval) -> bool:
             cycle = approval.cycle_id
+            is_open = self.is_at_work(cycle) or (journal is not None and journal.is_open(cycle))
             # A cycle in hand still asks, by the executor that this one follows.
-            is_open = (
-                self.is_at_work(cycle) or (journal is not None and journal.is_open(cycle)) or self._is_in_hand(cycle)
-            )
-            return approval.id not in awaited and not is_open
+            return not (is_open or approval.id in awaited or self._is_in_hand(cycle))
 
         await self.queue.withdraw("the cycle that asked broke off", is_over)
 
@@ -373,15 +371,9 @@ def _first_id(call: Call) -> str:
 
 def _perception(approval: Approval) -> Perception:
     by = f" by {approval.decided_by}" if approval.decided_by else ""
-    return Perception(
-        f"approval {approval.id} of {approval.call.tool}: {approval.status}{by}",
-        source="approval",
-        kind=f"approval.{approval.status}",
-        key=f"approval:{approval.id}:{approval.status}",
-        session=approval.session,
-        priority=0.7,
-        trust="trusted",
-    )
+    text = f"approval {approval.id} of {approval.call.tool}: {approval.status}{by}"
+    kind, key = f"approval.{approval.status}", f"approval:{approval.id}:{approval.status}"
+    return Perception(text, "approval", kind, key=key, session=approval.session, priority=0.7, trust="trusted")
 
 
 # -- which call reads what another one writes
