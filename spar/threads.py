@@ -205,7 +205,7 @@ class BoundedCalls:
 class Tasks(set[asyncio.Task[Any]]):
     """Tasks that run now: each leaves the set when it ends."""
 
-    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def start(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
         """Run work in a task of its own."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self.add(task)

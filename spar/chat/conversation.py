@@ -34,7 +34,7 @@ from spar.operations.runs import FollowRun, RunBody, RunId, abort, follow, is_en
 from spar.records.run_options import THINKING
 from spar.records.transcript import Entry
 from spar.service import exit_codes as exits
-from spar.threads import Threads
+from spar.threads import Tasks, Threads
 
 #: Seconds between two looks at what arrives.
 EVERY: Final = 0.05
@@ -82,7 +82,7 @@ class Conversation:
         self.current, self.since, self.interrupts, self.is_lost = "", 0.0, 0, False
         self._sending, self._answering = asyncio.Lock(), asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks = set[asyncio.Task[None]]()
+        self._tasks = Tasks()
 
     # -- how it is shown
 
@@ -183,9 +183,7 @@ class Conversation:
             except ServiceError as error:
                 self.lose(error)
 
-        task = asyncio.get_running_loop().create_task(guarded())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(guarded())
 
     # -- messages and their runs
 

@@ -33,6 +33,7 @@ from spar.events import (
 )
 from spar.parts.registry import default_registry
 from spar.records.runs import RunStatus
+from spar.threads import Tasks
 from spar.types import Call, Experience
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ class _Listener:
 
     def __init__(self, trial: Trial, agent: Any) -> None:
         self._trial, self._agent = trial, agent
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._rests: dict[str, float] = {}
         self.away: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         for kind, receive in (
@@ -265,9 +266,7 @@ class _Listener:
 
     def _asked(self, event: ApprovalRequested) -> None:
         self._trial.asked.append(event.call.tool)
-        task = asyncio.ensure_future(self._decide(event.call))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._decide(event.call))
 
     async def _decide(self, call: Call) -> None:
         tool = self._trial.case.tools[call.tool]

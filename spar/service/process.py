@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,7 +43,7 @@ from spar.service import garbage
 from spar.service.agent_metrics import warnings_of
 from spar.service.app import Service, describe_session
 from spar.service.event_log import log_events
-from spar.threads import take_short_turns
+from spar.threads import Tasks, take_short_turns
 
 log = get_logger("spar.runner")
 #: File in the state folder with the reason why the service last gave up; its modification time is the time of that.
@@ -129,7 +129,7 @@ class Process:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._terms = 0
         self._start: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     async def main(self) -> int:
         """Start the agent and run it until it ends; return the exit code.
@@ -163,8 +163,8 @@ class Process:
                      http=self.service.addresses.get("http"), next="spar status")  # fmt: skip
             self.on_started(self.service.addresses)
             self.systemd.send("READY=1", f"STATUS={agent.core.name} runs")
-            self._spawn(self._beat())
-            self._spawn(_collect(collections))
+            self._tasks.start(self._beat())
+            self._tasks.start(_collect(collections))
             await agent.lifecycle.until_stopped()
         except ConfigError as error:
             code = exits.UNAVAILABLE if error.path == ("service", "port") else exits.CONFIG
@@ -191,12 +191,12 @@ class Process:
         is_unfinished = not self._is_to_stay_away and (self.agent.runs.open or self.agent.left_behind)
         return exits.UNFINISHED if self._is_to_return or is_unfinished else exits.OK
 
-    def signals(self) -> dict[signal.Signals, Callable[[], None]]:
+    def signals(self) -> dict[signal.Signals, Callable[[], object]]:
         """Return the signals that the event loop handles, with their handlers."""
         return {
             signal.SIGTERM: self._on_end_signal,
             signal.SIGINT: self._on_end_signal,
-            signal.SIGHUP: lambda: self._spawn(self._reload()),
+            signal.SIGHUP: lambda: self._tasks.start(self._reload()),
         }
 
     def drain(self) -> None:
@@ -206,7 +206,7 @@ class Process:
         log.info("service stops", agent=self.agent.core.name, within_seconds=deadline)
         self.systemd.send("STOPPING=1")
         if self._start is None or not self._start.cancel():
-            self._spawn(self.agent.lifecycle.stop(deadline=deadline))
+            self._tasks.start(self.agent.lifecycle.stop(deadline=deadline))
 
     def _on_stop_command(self) -> None:
         self._is_to_stay_away = True
@@ -215,7 +215,7 @@ class Process:
     def _on_end_signal(self) -> None:
         """Handle a signal that asks for the end: write it to the audit log if it is the first one, and drain."""
         if not self._terms and self.agent.core.state in ("running", "pausing", "paused"):
-            self._spawn(self._audit_end())
+            self._tasks.start(self._audit_end())
         self.drain()
 
     async def _start_agent(self) -> bool:
@@ -307,11 +307,6 @@ class Process:
                 cycles = self.agent.account.snapshot().total_cycles
                 self.systemd.send("WATCHDOG=1", f"STATUS={self.agent.core.state}, {cycles} cycles")
             await asyncio.sleep(every)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 async def _collect(collections: garbage.Collections) -> None:
