@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from acting.tooling.bound_tool import BoundTool, is_async, takes_session
+from acting.tooling.bound_tool import BoundTool, answer_of, takes_session
 from spar.checks import shorten
 from spar.clock import Clock
 from spar.data.json_safe import UNBOUNDED, whole
@@ -256,8 +256,7 @@ class Fingerprinter:
         if takes_session(function):
             function = functools.partial(function, session=bound_call.session)
         async with asyncio.timeout(WITHIN):
-            answer = function(params) if is_async(function) else await self._threads.run(function, params)
-            return await answer if inspect.isawaitable(answer) else answer
+            return await answer_of(function, self._threads, params)
 
 
 #: Modules that have moved: the former name, which existing grants are bound to, by the name of today.

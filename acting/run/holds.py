@@ -17,7 +17,6 @@ lost it.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime
 from typing import Any, Final
@@ -32,7 +31,7 @@ from acting.run.checks import decode
 from acting.run.order import CallJournalWriter, Order
 from acting.run.parked import Approvals
 from acting.run.runtime import Runtime
-from acting.tooling.bound_tool import BoundTool, is_async
+from acting.tooling.bound_tool import BoundTool, answer_of
 from acting.tooling.context import NO_QUESTION, Question, Scope, fault
 from acting.tooling.limits import Go, Hold, Slots
 from spar.checks import shorten
@@ -275,7 +274,8 @@ class Terms(Struct, Hold, eq=False):
         verdict = Verdict.deny(f"tool {step.call.tool!r} needs approval and nobody is there to ask")
         try:
             if confirm is not None:
-                verdict = _verdict_in(await runtime.outside.make(_answer(runtime, confirm, step.shown()), timeout))
+                answer = answer_of(confirm, runtime.approver, step.shown())
+                verdict = _verdict_in(await runtime.outside.make(answer, timeout))
         except PhaseTimeoutError:
             runtime.tell_of(ApprovalExpired, step)
             return step.denied(f"nobody answered within {timeout:g} s", "expired")
@@ -396,11 +396,6 @@ def judge_trust(runtime: Runtime, step: Step, trust: Trust) -> Trust:
     if judged != trust:
         step.call = replace(step.call, meta={**step.call.meta, "_trust": judged})
     return judged
-
-
-async def _answer(runtime: Runtime, confirm: Confirm, call: Call) -> Any:
-    answer = confirm(call) if is_async(confirm) else await runtime.approver.run(confirm, call)
-    return await answer if inspect.isawaitable(answer) else answer
 
 
 def _verdict_in(answer: Any) -> Verdict:

@@ -161,8 +161,7 @@ class BoundTool:
         """Run blocking code in a thread. A cancelled attempt leaves its thread running."""
         if self._threads is None:
             self._threads = Threads(f"tool {self.name}", clock, limit=self.slots.limit)
-        result = await self._threads.run(_in_thread, function, params)
-        return await result if inspect.isawaitable(result) else result
+        return await answer_of(_in_thread, self._threads, function, params)
 
 
 async def _await(awaitable: Any) -> Any:
@@ -323,6 +322,12 @@ def is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or (
         not inspect.isroutine(function) and inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
     )
+
+
+async def answer_of(function: Callable[..., Any], threads: Threads, *args: Any) -> Any:
+    """Return what a function returns that is async or may block; one that may block runs in a thread."""
+    answer = function(*args) if is_async(function) else await threads.run(function, *args)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def is_generator(function: Any) -> bool:
