@@ -113,6 +113,10 @@ class Policy:
         return Ruling(self.untrusted, f"it follows from untrusted text and {terms.name!r} is not declared safe with it")
 
 
+#: The policy that decides as the tools say.
+BY_TERMS: Final = Policy("auto")
+
+
 def trust_in(call: Call, trust: Trust) -> Trust:
     """Return the trust in a call by the trust in its action; the call itself can only lower it."""
     return "untrusted" if call.meta and call.meta.get("_trust") == "untrusted" else trust

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Meta, Struct, field
 
-from acting.approvals.policy import Policy
+from acting.approvals.policy import BY_TERMS, Policy
 from acting.repetition import LoopGuard
 from acting.tooling.context import Scope
 from acting.tooling.limits import Rate, SharedSlots, Slots, acquire
@@ -155,7 +155,7 @@ class Runtime:
         self.fallback: Literal["wait", "race"] = "wait"  # whether `a || b` waits for the calls that write `a`
         self.is_strict = False  # whether a message of a tool may only hold values at the output path of its call
         self.spending: Spending | None = None  # the budgets of calls
-        self.policy = Policy("auto")  # decides about calls: as their tools say, unless there are approvals
+        self.policy: Policy = BY_TERMS  # decides about calls
         self.approvals: Approvals | None = None  # the questions to people
         self.guard = LoopGuard()  # ends runs that repeat the same calls without progress
         self.agent = ""
