@@ -132,8 +132,8 @@ class Detach(Struct, Hold, eq=False):
     def take(self, step: Step, go: Go, /) -> CallResult:
         """Start the call and return its result "detached"; a failed result when too many of them run already."""
         runtime, tool = self._runtime, step.call.tool
-        if len(runtime.detached) >= runtime.limits.max_detached:
-            count, most = len(runtime.detached), runtime.limits.max_detached
+        count, most = len(runtime.detached), runtime.limits.max_detached
+        if count >= most:
             message = f"{count} detached calls are still running: {most} are allowed"
             return step.failed(fault("resources", message, tool))
         step.select_messages(self._board)

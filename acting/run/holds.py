@@ -161,7 +161,8 @@ class Terms(Struct, Hold, eq=False):
         finally:
             step.asking = None
             self.heard.discard(step)
-        step.holds = (*step.holds[: step.passed + 1], *self._after_rules(step))
+        if step.corrections or step.question.approval_id or step.entry.has_resources:
+            step.holds = (*step.holds[: step.passed + 1], *self._after_rules(step))
         go(step, refusal)
 
     async def _refusal(self, step: Step, spent: str) -> CallResult | None:

@@ -127,13 +127,11 @@ class Parking(Struct, eq=False):
             meta = {"_parked": {"id": call.id, "cycle": scope.cycle_id}, **call.meta}
             if trust_in(call, step.scope.trust) == "untrusted" or taint.reads(call, scope):
                 meta["_trust"] = "untrusted"  # a cycle that it is left behind in anew has a trust of its own
+            after = tuple(names.get(id, id) for id in call.after if not self.ended_well(id))
             if step.question.approval_id:
-                row.waits[name] = step.question.approval_id
-                params, after = escape(step.params), tuple[str, ...]()
+                row.waits[name], params = step.question.approval_id, escape(step.params)
             else:
-                row.needs[name] = sorted(self._needs[step.id])
-                params = self._fill_in(call.params, call.instance)
-                after = tuple(names.get(id, id) for id in call.after if not self.ended_well(id))
+                row.needs[name], params = sorted(self._needs[step.id]), self._fill_in(call.params, call.instance)
             row.calls.append(replace(call, id=name, params=params, after=after, meta=meta).to_wire())
         return row
 

@@ -71,8 +71,7 @@ class Deadlines(Struct, eq=False):
         while row := self._rows.get(timeout):
             call, (at, due) = next(iter(row.items()))
             if at > now:
-                if timeout not in self._timers:  # `due` may have set it
-                    self._timers[timeout] = self._clock.call_at(at, partial(self._ring, timeout))
+                self.add(call, timeout, at, due)  # sets the timer, if `due` has not
                 return
             self.drop(call, timeout)
             due()
