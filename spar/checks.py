@@ -144,6 +144,7 @@ class _Rule(Struct, frozen=True):
     is_list: bool = False
     is_optional: bool = False
     name: str = ""
+    default: Any = None
 
     @property
     def demand(self) -> str:
@@ -227,7 +228,9 @@ def _is_time(at: datetime) -> bool:
 def _fields(kind: type[Struct]) -> tuple[_Rule, ...]:
     """Return the rules of a value's fields. Raises: TypeError for an annotation that no rule stands for."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    return tuple(replace(_rule(hints[name]), name=name) for name in kind.__struct_fields__)
+    names = kind.__struct_fields__
+    defaults = dict(zip(reversed(names), reversed(kind.__struct_defaults__), strict=False))
+    return tuple(replace(_rule(hints[name]), name=name, default=defaults.get(name)) for name in names)
 
 
 def _rule(hint: Any) -> _Rule:
@@ -332,6 +335,8 @@ def _test(place: str, rule: _Rule, names: dict[str, Any]) -> str:
         values = f"{place}.values()" if kind is dict else place
         tests.append(_items_test(values, rule.item, names, named))
     test = " and ".join(filter(None, tests))
+    if type(rule.default) is str:  # as most texts with a default are
+        test = f"({place} is {named(rule.default)} or ({test}))"
     if rule.is_list:  # most lists are empty, and there is only one empty tuple
         test = f"({place} is empty or ({test}))"
     return f"({place} is None or {test})" if rule.is_optional else test

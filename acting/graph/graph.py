@@ -136,7 +136,9 @@ class Graph(Struct, eq=False):
         state = node.state
         if state == ENDED:
             return
-        node.state, node.ok, node.chosen = ENDED, ok, chosen
+        node.state, node.ok = ENDED, ok
+        if chosen or not ok:
+            node.chosen = chosen
         if not node.at:  # it was never added
             return
         if state:

@@ -35,7 +35,7 @@ from spar.checks import SCALARS, shorten
 from spar.clock import Clock
 from spar.data.blackboard import Board, LateCopy, message_of, with_copies, write_messages
 from spar.data.json_safe import NotJsonError, is_flat, plain, shortened, text
-from spar.data.json_safe.copier import LARGE
+from spar.data.json_safe.copier import LARGE, LEAST
 from spar.data.json_safe.slices import copied_in_slices, is_large, weigh
 from spar.data.paths import (
     MARK,
@@ -167,7 +167,7 @@ class Step(Node, eq=False, kw_only=True, gc=False):
             entry = catalog.entries.get(call.tool)
             if call.output_path is not None:
                 self.target = parse_write(call.output_path)
-            if entry is None or entry.rules is not None or not SERVICE_KEYS.issuperset(call.meta):
+            if entry is None or entry.rules is not None or (call.meta and not SERVICE_KEYS.issuperset(call.meta)):
                 self.call, entry = call, _ = catalog.bound(call)
                 if call.output_path is not None:
                     self.target = parse_write(call.output_path)
@@ -263,15 +263,15 @@ class Step(Node, eq=False, kw_only=True, gc=False):
         """
         entry, scope, clock, arguments = self.entry, self.scope, runtime.clock, self.arguments
         now, timeout = clock.monotonic(), entry.terms.timeout
+        at = date_at(runtime, now)
         self.number += 1
         if self.number == 1:
-            self.began, self.started_at = now, date_at(runtime, now)
+            self.began, self.started_at = now, at
         elif runtime.journal is not None:
             fields: dict[str, Any] = {"session": scope.session, "cycle": scope.work, "call": self.call.id}
             fields |= {"attempt": self.number, "effect": self.effect, "allowed": "retry"}
             runtime.journal.append(AttemptStarted(**fields))
-        if timeout != inf:
-            self.deadline = now + timeout
+        deadline = now + timeout if timeout != inf else None
         if runtime.wanted[CallStarted]:
             runtime.publish(
                 CallStarted(
@@ -279,11 +279,11 @@ class Step(Node, eq=False, kw_only=True, gc=False):
                     cycle_id=scope.cycle_id,
                     run_id=self.run_id,
                     attempt=self.number,
-                    at=date_at(runtime, now),
+                    at=at,
                 )
             )
         if entry.context:
-            arguments = {**arguments, entry.context: _tool_context(runtime, self)}
+            arguments = {**arguments, entry.context: _tool_context(runtime, self, deadline)}
         self.flight = RUNNING
         try:
             if entry.function is not None:
@@ -297,7 +297,7 @@ class Step(Node, eq=False, kw_only=True, gc=False):
         except BaseException as error:
             ended = self.broke(error, clock)
         else:
-            self.started = _go_on(coroutine, waits_for, context)
+            self.started, self.deadline = _go_on(coroutine, waits_for, context), deadline
             return None
         self.flight = IDLE
         return ended
@@ -305,8 +305,9 @@ class Step(Node, eq=False, kw_only=True, gc=False):
     def returned(self, value: Any, clock: Clock, limit: int) -> CallResult | None:
         """Return the result for a value that the tool returned: failed if it cannot be stored, or is not as promised
         by the tool or expected by the call. None if it is large: then `copying` makes the result in slices."""
-        if value is not None and type(value) is not bool and not (type(value) is int and -LARGE < value < LARGE):
-            if type(value) not in SCALARS and is_large(value.data if type(value) is Message else value):
+        kind = type(value)
+        if value is not None and kind is not bool and not (kind is int and LEAST < value < LARGE):
+            if kind not in SCALARS and is_large(value.data if kind is Message else value):
                 self.copying = self._copied(value, clock, limit)
                 return None
             try:
@@ -452,7 +453,7 @@ def date_at(runtime: Any, now: float) -> datetime:
     return date
 
 
-def _tool_context(runtime: Any, step: Step) -> ToolContext:
+def _tool_context(runtime: Any, step: Step, deadline: float | None) -> ToolContext:
     """Return the context of the attempt that is about to begin."""
     loop, home, number = asyncio.get_running_loop(), threading.get_ident(), step.number
 
@@ -471,7 +472,7 @@ def _tool_context(runtime: Any, step: Step) -> ToolContext:
             loop.call_soon_threadsafe(publish, value)
 
     return ToolContext(
-        step.call, runtime.agent, step.deadline, number, f"{step.scope.key}/{step.call.id}", progress,
+        step.call, runtime.agent, deadline, number, f"{step.scope.key}/{step.call.id}", progress,
         step.entry.schema, step.messages, runtime.next_fence(), step.scope.session, step.question.binds,
         step.run_id, is_current,
     )  # fmt: skip

@@ -32,7 +32,7 @@ from spar.errors import ConfigError
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-_SHORT, _LARGE = 256, 1 << 63  # most characters of a short text; bound of integers that 64 bits hold
+_SHORT, _LARGE, _LEAST = 256, 1 << 63, -1 << 63  # most characters of a short text; bounds of integers of 64 bits
 _SHOWN = 3  # errors in one message; a planner needs no more to see what it did wrong
 
 
@@ -156,7 +156,7 @@ class Parameters:
                 if len(value) > _SHORT or not (value.isascii() or value.isprintable()):  # a lone surrogate is not
                     is_small = False
             elif kind is int:
-                if not -_LARGE < value < _LARGE:
+                if not _LEAST < value < _LARGE:
                     is_small = False
             elif kind is float:
                 is_small = False

@@ -22,6 +22,7 @@ _FEW, SHORT = 16, 256  # entries of an object, characters of a key or bits of an
 
 
 LARGE: Final = 1 << SHORT
+LEAST: Final = -LARGE
 
 
 def text(value: str) -> str:
@@ -76,7 +77,7 @@ def _is_short(value: Any) -> bool:
     kind = type(value)
     if kind is str:
         return len(value) <= SHORT and value.isascii()
-    return value is None or kind is bool or (kind is int and -LARGE < value < LARGE)
+    return value is None or kind is bool or (kind is int and LEAST < value < LARGE)
 
 
 _MOST: Final = 1 << 20  # items of a container of another type: its iterator may have no end

@@ -10,6 +10,7 @@ import msgspec
 from spar.checks import SCALARS
 from spar.data.json_safe.copier import (
     LARGE,
+    LEAST,
     SHORT,
     Copier,
     NotJsonError,
@@ -70,7 +71,7 @@ def _is_brief(value: dict[Any, Any]) -> bool:
             if len(item) > _WORD or not item.isascii():  # a longer one may be the URL of a medium
                 return False
         elif kind is int:
-            if not -LARGE < item < LARGE:
+            if not LEAST < item < LARGE:
                 return False
         elif item is not None and kind is not bool:
             return False
@@ -134,7 +135,7 @@ CONTAINERS: Final = (dict, list, tuple)
 def _quick(value: Any, cap: int) -> Any:
     """Return a copy of a small JSON value; _NOT_QUICK for any other."""
     kind = type(value)
-    if value is None or kind is bool or (kind is int and -LARGE < value < LARGE):
+    if value is None or kind is bool or (kind is int and LEAST < value < LARGE):
         return value
     if kind is str and len(value) <= cap and value.isascii():
         return value
@@ -205,7 +206,7 @@ def _small(value: Any, room: int, item_cost: int, deepest: int = _DEEPEST) -> tu
             if item_kind is str and item.isascii():
                 room -= len(item)
             elif item_kind is int:
-                if not -LARGE < item < LARGE:
+                if not LEAST < item < LARGE:
                     raise TooMuchError
             elif item is not None and item_kind is not bool:
                 item, room = _small(item, room, item_cost, deepest - 1)
@@ -220,7 +221,7 @@ def _small(value: Any, room: int, item_cost: int, deepest: int = _DEEPEST) -> tu
             if item_kind is str and item.isascii():
                 room -= len(item)
             elif item_kind is int:
-                if not -LARGE < item < LARGE:
+                if not LEAST < item < LARGE:
                     raise TooMuchError
             elif item is not None and item_kind is not bool:
                 item, room = _small(item, room, item_cost, deepest - 1)
