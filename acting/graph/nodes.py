@@ -187,6 +187,9 @@ class Group:
 
     def block(self, reader: Node | Barrier) -> None:
         """Make `reader` wait for all writers that have not ended; there is at least one."""
+        if len(self.fresh) == 1 and self.barrier is None:
+            link(self.fresh[0], reader)
+            return
         if self.fresh:
             self.fresh = [node for node in self.fresh if node.state != ENDED]
         if self.barrier is not None and self.barrier.ended:

@@ -209,7 +209,9 @@ class Step(Node, eq=False, kw_only=True, gc=False):
 
         The copies of large values are only begun: then `late` holds them, and `take_late` is to be called.
         """
-        call, copies = self.call, list[LateCopy]()
+        call, by_name, scalars = self.call, self.references, self.entry.parameters.scalars
+        copies: list[LateCopy] = []
+        fits = self.arguments is call.params  # whether the others need no validation
 
         def look(expression: Expression) -> Any:
             value = board.look_late(expression, call.instance)
@@ -217,12 +219,24 @@ class Step(Node, eq=False, kw_only=True, gc=False):
                 copies.append(value)
             return value
 
+        params = dict(call.params)
         try:
-            params = {name: resolve(value, look) for name, value in call.params.items()}
+            for name, value in params.items():
+                if name not in by_name:
+                    if type(value) not in SCALARS:
+                        params[name] = resolve(value, look)
+                elif type(value) is str and by_name[name]:
+                    params[name] = value = look(by_name[name][0])
+                    fits = fits and type(value) is not str and type(value) in scalars[name]
+                else:
+                    params[name], fits = resolve(value, look), False
         except STRUCTURAL as error:
             return structural(error, call.tool)
         if copies:
             self.late = params, copies
+            return None
+        if fits:
+            self.params = self.arguments = params
             return None
         return self._take(params)
 
@@ -239,10 +253,9 @@ class Step(Node, eq=False, kw_only=True, gc=False):
         return self._take(with_copies(params))
 
     def _take(self, params: dict[str, Any]) -> Fault | None:
-        self.params, parameters = params, self.entry.parameters
-        _, may_be_text, fits = parameters.inspect(params)  # what begins like a reference is a text now
+        self.params = params
         try:
-            self.arguments = params if fits and not may_be_text else parameters.validate(params)
+            self.arguments = self.entry.parameters.validate(params)
             return None
         except STRUCTURAL as error:
             return structural(error, self.call.tool)

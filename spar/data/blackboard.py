@@ -211,6 +211,9 @@ class Board:
 
     def _find(self, expression: Expression, instance: str | None) -> tuple[Path, Any]:
         """Return the value that `look` copies, and its path."""
+        only = expression.only
+        if only is not None and (value := get(self._value(only[0], instance), only[1:])) is not MISSING:
+            return only, value
         for paths in expression.alternatives:
             for path in paths:
                 value = get(self._value(path[0], instance), path[1:])
