@@ -39,7 +39,7 @@ from msgspec import Struct, field
 
 from acting.graph.deadlock import Deadlocks, Stuck, reaches
 from acting.graph.index import Index
-from acting.graph.nodes import ENDED, HELD, NOBODY, NONE, Barrier, Gate, IndexNode, Node, ReadRequirement, Why
+from acting.graph.nodes import ENDED, HELD, NONE, Barrier, Gate, IndexNode, Node, ReadRequirement, Why
 from spar.data.paths import Expression, Path, overlaps
 
 MOST_UNINDEXED: Final = 1 << 12  # so that the index is filled in a few milliseconds
@@ -157,7 +157,7 @@ class Graph(Struct, eq=False):
         for read in node.requirements:
             read.gates = ()
         if node.requirements or node.feeds or node.blockers:
-            node.requirements, node.feeds, node.blockers = NOBODY, NONE, NONE
+            node.requirements = node.feeds = node.blockers = NONE
         free = node.dependants
         if free:
             node.dependants = NONE
@@ -346,9 +346,7 @@ class Graph(Struct, eq=False):
 
     def _note_missing(self, node: Node) -> None:
         """Wait for a value at each path of the call that has none."""
-        known = (
-            {path for read in node.requirements if read.is_plain for path in read.absent} if node.lacking else NOBODY
-        )
+        known = {path for read in node.requirements if read.is_plain for path in read.absent} if node.lacking else NONE
         for path in node.reads:
             if path not in known and not self._has(path, node.instance):
                 self._miss(node, path)

@@ -91,7 +91,7 @@ class Node(Struct, eq=False, gc=False):
     dependants: list[Node | Barrier] = NONE  # nodes that wait for this to end
     followers: list[Node] = NONE  # nodes that wait for this to end well
     feeds: list[tuple[ReadRequirement, IndexNode]] = NONE  # the waiting reads that this call is to write for
-    requirements: dict[ReadRequirement, None] = NOBODY
+    requirements: dict[ReadRequirement, None] = NONE
     groups: Sequence[Group] = ()
     branches: Sequence[Sequence[Group]] = ()  # the groups of each alternative, if there are several
 
@@ -238,7 +238,7 @@ class IndexNode(PathNode, eq=False):
     own: Group | None = None
     below: Group | None = None
     waiters: dict[ReadRequirement, Path] = NOBODY
-    unfed: dict[ReadRequirement, None] = NOBODY  # waiting reads without a feeder
+    unfed: dict[ReadRequirement, None] = NONE  # waiting reads without a feeder
     waiters_sub: int = 0  # count of the waiting reads here and below; `unfed_sub` likewise
     unfed_sub: int = 0
 

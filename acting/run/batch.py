@@ -310,6 +310,8 @@ class Batch:
                     self._free += 1
                 if step.result is None:
                     self._record(step, ended)
+                    if len(graph.ready) == 1 and not graph.doomed:  # the usual case of a call that another follows
+                        self._start(graph.ready.pop())
                     if graph.ready or graph.doomed or order.due or graph.open <= len(order.waiting):
                         self._drain()
                 turns += 1 if ended.status == "ok" and type(ended.output) in _LIGHT else weight(ended)

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from acting.graph.nodes import NOBODY, Node
+from acting.graph.nodes import NONE, Node
 from acting.run.checks import STRUCTURAL, fit, fit_in_slices, judged, structural, unfit
 from acting.tooling.bound_tool import BoundTool, LatentTool
 from acting.tooling.context import NO_QUESTION, Question, Scope, ToolContext, fault, fault_of
@@ -116,7 +116,7 @@ class Step(Node, eq=False, kw_only=True, gc=False):
     arguments: dict[str, Any] = _UNKNOWN
     late: tuple[dict[str, Any], list[LateCopy]] | None = None
     target: Expression | None = None
-    references: Mapping[str, tuple[Expression, ...]] = NOBODY
+    references: Mapping[str, tuple[Expression, ...]] = NONE
     is_start_written: bool = False
     is_small: bool = True
     holds: tuple[Any, ...] = ()  # `run/holds`, which know this class
