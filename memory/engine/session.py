@@ -157,11 +157,6 @@ class DatabaseSession:
         """Return the number of accepted jobs that are not yet committed."""
         return self._writer.queue.items if self._writer is not None else 0
 
-    @property
-    def is_writable(self) -> bool:
-        """Return whether more can be accepted: there is a writer, it works, and there is room on the disk."""
-        return self._writer is not None and self._writer.is_writable
-
     def demand_room(self) -> None:
         """Raise an error if the disk is full; the last room is for ending open work and for deleting.
 
