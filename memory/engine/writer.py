@@ -100,6 +100,10 @@ class JobQueue:
             self._closing_at = self._closing_at or time.monotonic() + within
             self._changed.notify()
 
+    @property
+    def is_closing(self) -> bool:
+        return self._closing_at is not None
+
     def snapshot(self) -> dict[str, int]:
         """Return the counts, all of the same moment. Safe from any thread."""
         with self._changed:
