@@ -155,7 +155,7 @@ class CycleLog:
             known = cycle.resumed.known if cycle.resumed is not None else ()
             for result in record.result.results if record.result is not None else known:
                 if result.status != "ok" and result.is_in_doubt:
-                    self._recovery.doubts.add(
+                    self._recovery.restart.doubts.add(
                         doubted(cycle_id, cycle.session, account.run_id, record.action, result, core.clock.now())
                     )
         self._agent_state.writer.stored += len(account.experiences) + (record is not None)

@@ -17,7 +17,7 @@ from spar.runs.runs import Run, Runs
 from spar.types import Perception
 
 if TYPE_CHECKING:
-    from spar.journal.failed_work import DeadLetters, InDoubtCalls, OpenSessions
+    from spar.journal.failed_work import OpenSessions
     from spar.journal.restart import Restart
     from spar.records.journal import Item
     from spar.records.session import SessionUse
@@ -65,16 +65,6 @@ class Recovery(Work):
         return Restart(self._core, self._agent_state, self._requests, self._runs, self._sessions, self, self._push,
                        self._carry_out)  # fmt: skip
 
-    @property
-    def doubts(self) -> InDoubtCalls:
-        """Return the calls in doubt."""
-        return self.restart.doubts
-
-    @property
-    def letters(self) -> DeadLetters:
-        """Return the work that is put aside."""
-        return self.restart.letters
-
     def may_try(self, work: str) -> bool:
         """Return whether a suspect may be tried now: no other one is."""
         return self.restart.suspects.may_try(work)
@@ -106,7 +96,7 @@ class Recovery(Work):
             "is_journalled": self._ledger.journal is not None,
             "in_doubt": sum(len(state.doubts) for state in states),
             "dead_letters": sum(len(state.put_aside) for state in states),
-            "dead_by_kind": dict(self.letters.totals),
+            "dead_by_kind": dict(self.restart.letters.totals),
             "open_cycles": self.journal.open_cycles,
             "in_hand": sum(len(state.items) for state in states),
             "to_be_retried": len(self.restart.retries),

@@ -47,12 +47,12 @@ async def _forget(conversations: Any, session: str, by: str) -> Any:
 
 
 async def _answer_letter(conversations: Any, session: str, id: str, is_tried_again: bool) -> None:
-    letters = conversations.parts.recovery.letters
+    letters = conversations.parts.recovery.restart.letters
     await (letters.revive(id) if is_tried_again else letters.bury(id))
 
 
 async def _resolve(conversations: Any, session: str, id: str, **given: Any) -> None:
-    await conversations.parts.recovery.doubts.resolve(id, **given)
+    await conversations.parts.recovery.restart.doubts.resolve(id, **given)
 
 
 async def _events(conversations: Any, session: str, run: str, after: int) -> list[RunEvent]:

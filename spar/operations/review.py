@@ -372,7 +372,7 @@ async def resolve(service: Service, given: AnswerBody, caller: Caller) -> ShownD
     refine(subject=doubt.id, detail={name: value for name, value in detail.items() if value})
     try:
         if doubt.answer is None:
-            doubts = service.agent.recovery.doubts
+            doubts = service.agent.recovery.restart.doubts
             await doubts.resolve(doubt.id, given.answer, by=by, output=output, reason=given.reason)
             _log().info("call in doubt answered", agent=service.agent.name, id=doubt.id, tool=doubt.call.tool,
                      answer=given.answer, by=by, reason=given.reason)  # fmt: skip
@@ -424,7 +424,7 @@ def _name(item: Item) -> str:
 async def retry_letter(service: Service, given: RecordId, caller: Caller) -> Item:
     """Try a dead letter again, as if it were new."""
     _journal(service.agent)
-    item = await service.agent.recovery.letters.revive(given.id)
+    item = await service.agent.recovery.restart.letters.revive(given.id)
     _log().info("dead letter retried", agent=service.agent.name, id=item.id, by=caller.by)
     return item
 
@@ -435,7 +435,7 @@ async def retry_letter(service: Service, given: RecordId, caller: Caller) -> Ite
 async def drop_letter(service: Service, given: RecordId, caller: Caller) -> Item:
     """End a dead letter permanently; it is not tried again."""
     _journal(service.agent)
-    item = await service.agent.recovery.letters.bury(given.id)
+    item = await service.agent.recovery.restart.letters.bury(given.id)
     _log().info("dead letter dropped", agent=service.agent.name, id=item.id, by=caller.by)
     return item
 
@@ -449,7 +449,7 @@ async def list_letters(store: AgentStore, given: TimedChoice) -> list[DeadLetter
         letters = (await _left(store))[1]
     else:
         _journal(store.agent)
-        letters = await store.agent.recovery.letters.list()
+        letters = await store.agent.recovery.restart.letters.list()
     return chosen(given, letters, lambda row: row.at)
 
 

@@ -561,7 +561,7 @@ async def test_a_call_that_a_step_was_cut_off_in_is_listed_in_doubt_at_once(tmp_
         if by != "stop":
             await journal.safe()
             [doubt] = await journal.views.doubts("main")
-            await agent.recovery.doubts.resolve(doubt.id, "done", by="ann")
+            await agent.recovery.restart.doubts.resolve(doubt.id, "done", by="ann")
             await agent.step_reflect()  # which closes the chain again
             await agent.resume()
         await agent.stop()

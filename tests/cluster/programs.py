@@ -86,7 +86,8 @@ async def main():
             elif word == "nodes":
                 say(number=number, **memory.nodes.snapshot())
             elif word == "doubts":
-                say(number=number, doubts=[doubt.call.params["id"] for doubt in await agent.recovery.doubts.list()])
+                doubts = await agent.recovery.restart.doubts.list()
+                say(number=number, doubts=[doubt.call.params["id"] for doubt in doubts])
         except Exception as error:
             say(number=number, error=repr(error))
 

@@ -220,22 +220,22 @@ async def test_work_that_people_decide_about_is_decided_at_another_node(url: str
         for id in ("revive", "bury"):
             item = Item(id, Perception(id, id=id, session=session), session=session, attempts=3)
             await owner.recovery.accept(item)
-            owner.recovery.letters.add(facts.PutAside(session=session, item=item, reason="broken"))
+            owner.recovery.restart.letters.add(facts.PutAside(session=session, item=item, reason="broken"))
         for id in ("done", "again"):
             doubt = Doubt(id, Call("slow", {"text": id}), "c1", session, why="it was cut off")
-            owner.recovery.doubts.add(facts.CallDoubted(session=session, doubt=doubt))
+            owner.recovery.restart.doubts.add(facts.CallDoubted(session=session, doubt=doubt))
         await owner.recovery.journal.safe()
         nodes.may_end.set()
         assert (owner.recovery.snapshot()["dead_letters"], owner.recovery.snapshot()["in_doubt"]) == (2, 2)
-        assert (await other.recovery.letters.revive("revive")).id == "revive"
-        assert (await other.recovery.letters.bury("bury")).id == "bury"
-        assert (await other.recovery.doubts.resolve("done", "done", by="ada")).answered_by == "ada"
-        assert (await other.recovery.doubts.resolve("again", "again", by="ada")).answer == "again"
+        assert (await other.recovery.restart.letters.revive("revive")).id == "revive"
+        assert (await other.recovery.restart.letters.bury("bury")).id == "bury"
+        assert (await other.recovery.restart.doubts.resolve("done", "done", by="ada")).answered_by == "ada"
+        assert (await other.recovery.restart.doubts.resolve("again", "again", by="ada")).answer == "again"
         with pytest.raises(ConflictError):
-            await other.recovery.doubts.resolve("done", "failed")
+            await other.recovery.restart.doubts.resolve("done", "failed")
         assert (owner.recovery.snapshot()["dead_letters"], owner.recovery.snapshot()["in_doubt"]) == (0, 0)
         await until(lambda: nodes.done == ["again"])
-        assert (await other.recovery.letters.list(), await other.recovery.doubts.list()) == ([], [])
+        assert (await other.recovery.restart.letters.list(), await other.recovery.restart.doubts.list()) == ([], [])
 
 
 async def read(agent: Agent, run_id: str, events: list[RunEvent]) -> list[RunEvent]:
@@ -385,7 +385,7 @@ async def test_a_session_that_comes_while_work_is_read_goes_on_with_its_open_cyc
         has_read.set()
         assert (await nodes.ended(0, "left")).status == "ok"
         assert nodes.done == [], "what may have been done is not done again"
-        assert [doubt.id for doubt in await agent.recovery.doubts.list()] == ["cut/begun"]
+        assert [doubt.id for doubt in await agent.recovery.restart.doubts.list()] == ["cut/begun"]
 
 
 async def test_what_was_begun_goes_on_before_a_message_that_comes_while_a_session_is_taken_over(url: str) -> None:

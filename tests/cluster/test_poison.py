@@ -74,7 +74,7 @@ async def test_the_last_attempt_at_a_suspect_is_on_disk_before_it_begins_and_cou
     go_on.set()
     async with node() as agent:
         assert (await agent.wait("r", 60)).output == "done"
-        assert await agent.recovery.letters.list() == []
+        assert await agent.recovery.restart.letters.list() == []
 
 
 async def test_a_message_that_ends_its_process_at_once_ends_three_and_is_put_aside(url: str) -> None:

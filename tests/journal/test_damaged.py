@@ -68,8 +68,8 @@ async def test_a_session_whose_facts_cannot_be_read_is_put_aside_and_all_others_
     agent.events.subscribe(ErrorOccurred, errors.append)
     async with agent:
         await clock.sleep(5.0)
-        letters = await agent.recovery.letters.list()
-        doubts = await agent.recovery.doubts.list()
+        letters = await agent.recovery.restart.letters.list()
+        doubts = await agent.recovery.restart.doubts.list()
     assert [letter.id for letter in letters] == ["bad1", "bad2"]
     assert all("of its session cannot be read" in letter.reason for letter in letters)
     assert [doubt.id for doubt in doubts] == ["0good/b"], "the other session goes on"

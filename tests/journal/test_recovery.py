@@ -192,7 +192,7 @@ async def test_a_call_that_may_have_had_its_effect_is_in_doubt_and_only_what_nee
         await clock.sleep(1)
         assert agent.memory is not None
         record = await agent.memory.cycle("0cut")
-        [doubt] = await agent.recovery.doubts.list()
+        [doubt] = await agent.recovery.restart.doubts.list()
 
     assert effects == ["look 7"]
     assert record is not None
@@ -211,7 +211,7 @@ async def test_a_call_that_was_put_off_by_a_stop_and_then_begun_again_is_in_doub
                       started(pay, values={"amount": 2}))  # fmt: skip
     async with agent_at(tmp_path, clock) as agent:
         await clock.sleep(1)
-        assert [doubt.id for doubt in await agent.recovery.doubts.list()] == ["0cut/b"]
+        assert [doubt.id for doubt in await agent.recovery.restart.doubts.list()] == ["0cut/b"]
     assert effects == []
 
 
@@ -237,7 +237,7 @@ async def test_a_call_that_timed_out_after_it_began_is_in_doubt_if_it_must_not_b
     async with agent_at(tmp_path, clock, plan, tools=[transfer, ask]) as agent:
         agent.push(Perception("go"))
         await clock.sleep(5)
-        doubts = await agent.recovery.doubts.list()
+        doubts = await agent.recovery.restart.doubts.list()
         hang.release()
 
     assert [doubt.call.id for doubt in doubts] == ["a"]
@@ -266,16 +266,16 @@ async def test_who_knows_what_became_of_a_call_in_doubt_says_so_and_the_planner_
 ) -> None:
     agent, told = doubtful
 
-    doubt = await agent.recovery.doubts.resolve("0cut", answer, by="anna", output=4)
+    doubt = await agent.recovery.restart.doubts.resolve("0cut", answer, by="anna", output=4)
     await clock.sleep(1)
 
     assert (doubt.answer, doubt.answered_by, doubt.output) == (answer, "anna", 4)
     assert [(each.kind, each.attributes["output"]) for each in told] == [(f"call.{answer}", 4)]
-    assert await agent.recovery.doubts.list() == []
+    assert await agent.recovery.restart.doubts.list() == []
     assert agent.recovery.snapshot()["in_doubt"] == 0
     assert effects == []
     with pytest.raises(ConflictError, match=f"is not in doubt any more: {answer}, by anna"):
-        await agent.recovery.doubts.resolve("0cut/b", "again")
+        await agent.recovery.restart.doubts.resolve("0cut/b", "again")
 
 
 async def test_a_call_in_doubt_that_did_not_happen_is_made_again_with_the_values_that_it_had(
@@ -283,7 +283,7 @@ async def test_a_call_in_doubt_that_did_not_happen_is_made_again_with_the_values
 ) -> None:
     agent, told = doubtful
 
-    await agent.recovery.doubts.resolve("0cut/b", "again", by="anna")
+    await agent.recovery.restart.doubts.resolve("0cut/b", "again", by="anna")
     await clock.sleep(1)
 
     assert effects == ["pay 2"]
@@ -318,7 +318,7 @@ async def test_a_cycle_that_a_stop_cut_off_goes_on_at_the_next_start_and_no_atte
     async with agent_at(tmp_path, clock, plan, tools=[look, slow]) as agent:
         await clock.sleep(2)
         assert agent.stats.outcomes["acted"] == 1
-        assert await agent.recovery.letters.list() == []
+        assert await agent.recovery.restart.letters.list() == []
 
     assert started == [2] * 5
     assert effects == ["look 1"]
@@ -356,7 +356,7 @@ async def test_steps_that_were_cut_off_are_not_gone_on_with_but_their_doubts_are
     await left_behind(tmp_path, stepped, planned(PLAN), started(PLAN.calls[1]))
     async with agent_at(tmp_path, clock) as agent:
         await clock.sleep(1)
-        assert [doubt.id for doubt in await agent.recovery.doubts.list()] == ["0cut/b"]
+        assert [doubt.id for doubt in await agent.recovery.restart.doubts.list()] == ["0cut/b"]
         assert agent.recovery.journal.is_open("0cut") is False
 
     assert effects == []
@@ -380,16 +380,16 @@ async def test_work_that_killed_three_processes_is_put_aside_and_what_came_with_
     put_aside = heard(agent, DeadLettered)
     async with agent:
         await clock.sleep(1)
-        [letter] = await agent.recovery.letters.list()
+        [letter] = await agent.recovery.restart.letters.list()
         assert seen == ["fine"]
         assert [(event.item, event.attempts) for event in put_aside] == [("p1", 3)]
         assert letter.item.perception.text == "poison"
 
-        await agent.recovery.letters.revive("p1")
+        await agent.recovery.restart.letters.revive("p1")
         await clock.sleep(1)
         assert seen == ["fine", "poison"]
         with pytest.raises(LookupError, match="no dead letter 'p1'; known: none"):
-            await agent.recovery.letters.revive("p1")
+            await agent.recovery.restart.letters.revive("p1")
 
 
 async def test_what_a_sensor_notices_while_work_is_tried_again_piece_by_piece_is_planned_without_an_interval(
@@ -441,7 +441,7 @@ async def test_perceptions_of_a_plan_that_fails_are_planned_again_later_and_put_
         await clock.sleep(0.5)
         await agent.accept(Perception("good"))
         await clock.sleep(200)
-        [letter] = await agent.recovery.letters.list()
+        [letter] = await agent.recovery.restart.letters.list()
 
     assert [text for _, text in tried] == ["bad", "good", "bad", "bad"]
     assert "cannot" in letter.reason
@@ -662,7 +662,7 @@ async def test_what_a_sensor_brings_again_that_was_in_hand_when_the_process_died
     for _ in range(2):
         async with agent_at(tmp_path, clock, plan, sense=Sense([SensorSpec("folder", Folder())])) as agent:
             await clock.sleep(2)
-            assert await agent.recovery.letters.list() == []
+            assert await agent.recovery.restart.letters.list() == []
 
     assert sorted(turns) == [["file 0"], ["file 1"], ["file 2"]]
 
@@ -967,6 +967,6 @@ async def test_what_people_decided_while_an_agent_was_stopped_is_no_more_in_what
     async with agent:
         assert agent.recovery.snapshot()["dead_letters"] == 1
     async with agent_at(tmp_path, clock) as other:
-        await other.recovery.letters.bury("p1")
+        await other.recovery.restart.letters.bury("p1")
     async with agent:
         assert agent.recovery.snapshot()["dead_letters"] == 0

@@ -81,7 +81,7 @@ async def life(folder: Path, which: str) -> dict[str, Any]:
                          if entry.kind == "user"]  # fmt: skip
         found["planned"] = _lines(folder / "planned.txt")
         found["open"] = agent.runs.open
-        found["doubts"] = len(await agent.recovery.doubts.list())
+        found["doubts"] = len(await agent.recovery.restart.doubts.list())
         await agent.reset("alice")  # once more: also of what was never reset
         found["after"] = [entry.kind for entry in await agent.conversations.transcripts.read("alice")]
     found["verified"] = [str(finding) for finding in verify(str(folder / "memory.db")).findings]

@@ -183,7 +183,7 @@ async def test_a_reset_cuts_the_calls_in_hand_and_what_they_had_done_stays_known
         assert (await agent.wait(run.run_id, 0)).error == "reset"
         [cycle] = await agent.memory.cycles(session="alice")
         assert cycle["outcome"] == "interrupted"
-        [doubt] = await agent.recovery.doubts.list()
+        [doubt] = await agent.recovery.restart.doubts.list()
         assert doubt.run_id == run.run_id, "the next conversation is told nothing of it"
         await clock.sleep(1)
         assert told == []

@@ -162,7 +162,7 @@ def _answer_doubts(world: World) -> Person:
     """Somebody who looks what really happened and says so; with `ANSWERS` set to "none" there is nobody."""
 
     async def answer(made: Agent) -> None:
-        doubts = made.recovery.doubts
+        doubts = made.recovery.restart.doubts
         while os.environ.get(ANSWERS) != "none":
             for doubt in await doubts.list():
                 params = doubt.call.params

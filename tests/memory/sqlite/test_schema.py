@@ -185,7 +185,7 @@ async def test_a_file_that_a_released_version_left_in_the_middle_of_a_cycle_is_g
                 break
             await asyncio.sleep(0.01)
         record = await agent.memory.cycle(cycle_id)  # type: ignore[union-attr]
-        [doubt] = await agent.recovery.doubts.list()
+        [doubt] = await agent.recovery.restart.doubts.list()
 
     assert done == ["put 4"]
     assert doubt.id == f"{cycle_id}/c"
