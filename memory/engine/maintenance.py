@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory.engine.transactions import GroupTransactions
 
@@ -41,12 +41,12 @@ class Tending:
 
     def begin(self) -> None:
         """Schedule the first step, for rows that became too old meanwhile."""
-        self._changes = self._connection.total_changes()
+        self._changes = self._group.connection.total_changes()
         self._due[self._tend_once] = time.monotonic() + self._rest
 
     def after_group(self) -> None:
         """Schedule the tending after a committed group."""
-        changes = self._connection.total_changes()
+        changes = self._group.connection.total_changes()
         if changes != self._changes:
             now = time.monotonic()
             self._changes, self._due[self._tend_once] = changes, now + self._rest
@@ -82,16 +82,12 @@ class Tending:
     def stop(self) -> None:
         """Abandon what goes on beside the thread."""
 
-    @property
-    def _connection(self) -> Any:
-        return self._group.connection
-
     def _tend_once(self) -> None:
         now = time.monotonic()
         self._group.begin()
-        has_more = self._tend(self._connection)
+        has_more = self._tend(self._group.connection)
         self._group.commit()
-        self._changes = self._connection.total_changes()
+        self._changes = self._group.connection.total_changes()
         self._due[self._tend_once], self._overdue_at = (now, now) if has_more else (now + TEND_AGAIN, None)
         self._has_tended(has_more=has_more)
 

@@ -44,9 +44,6 @@ class GroupTransactions(Protocol):
     def failed(self, error: BaseException) -> None:
         """Note an error of the disk or the server."""
 
-    def is_storage(self, error: BaseException) -> bool:
-        """Return whether the disk or the server caused an error, so that the same work may succeed later."""
-
     def close(self) -> None:
         """Close the connection. Raises: the errors of the database."""
 

@@ -319,7 +319,7 @@ class WriterThread:
                 raise
             except Exception as error:
                 self._undo()
-                if not is_guarded and not self._transactions.is_storage(error):
+                if not is_guarded and not self._transactions.connection.is_storage(error):
                     is_guarded = True  # one job failed: find out which
                     continue
                 failures += 1

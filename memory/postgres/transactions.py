@@ -158,10 +158,6 @@ class PostgresTransactions:
         if is_lost and not isinstance(error, NotYetError):
             self.connection.close()
 
-    def is_storage(self, error: BaseException) -> bool:
-        """Return whether the server or the way to it caused an error, so that the same work may succeed later."""
-        return self.connection.is_storage(error)
-
     def close(self) -> None:
         """Close the connection; the server then releases the lock of the database."""
         self.connection.close()

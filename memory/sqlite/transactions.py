@@ -121,10 +121,6 @@ class Transactions:
         if isinstance(error, (apsw.IOError, apsw.CorruptError, apsw.NotADBError)):
             self.must_mend = True
 
-    def is_storage(self, error: BaseException) -> bool:
-        """Return whether the disk or the file caused an error, so that the same work may succeed later."""
-        return self.connection.is_storage(error)
-
     def close(self) -> None:
         """Close the connection and the mark. Raises: apsw.Error."""
         self.connection.close()
