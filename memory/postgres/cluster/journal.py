@@ -121,7 +121,7 @@ class NodeJournal(Journal):
         Returns, raises: as the method of the base.
         """
         partition, share = partition_of(agent, fact.session), self._ownership.share_of(agent, fact.session)
-        if partition in self._ownership.leaving:
+        if partition in self._ownership.to_leave:
             share = None
         body = json.dumps({"item": fact.item.id} if isinstance(fact, facts.WorkAccepted) else {})
         token = _REQUEST.set((NodeRequest(partition, agent, WORK, body), share))

@@ -82,7 +82,6 @@ class ClusterNodes:
         self._has_begun = asyncio.Event()
         self._is_settled, self._is_in_trouble = True, False
         self._taken: dict[int, int] = {}  # partitions that are not in force yet
-        self._to_leave: frozenset[int] = frozenset()
         self._waiting: list[NodeRequest] = []  # that nobody has listened to yet, or for partitions not in force
         self._asked: dict[int, asyncio.Event] = {}  # requests of this node, set when they are answered
 
@@ -129,7 +128,7 @@ class ClusterNodes:
 
     def began(self, token: str) -> None:
         """Note a new lease, which owns nothing yet, and looks at all requests anew."""
-        self._taken, self._to_leave, self._waiting = {}, frozenset(), []
+        self._taken, self.ownership.to_leave, self._waiting = {}, frozenset(), []
         self._drop_all()
         self.ownership.begun = token
         if self._is_in_trouble:
@@ -161,7 +160,6 @@ class ClusterNodes:
         taken, self._taken = self._taken, {}
         self.ownership.partitions = {**self.ownership.partitions, **taken}
         self.ownership.takeovers += len(taken)
-        self.ownership.leaving = self._to_leave & set(self.ownership.partitions)
         for listener in self._listeners:
             listener.gained()
             if self.ownership.leaving:
@@ -191,9 +189,7 @@ class ClusterNodes:
             self._lose(gone)
 
     def _lose(self, ids: set[int]) -> None:
-        left = self.ownership.partitions
-        self.ownership.partitions = {id: epoch for id, epoch in left.items() if id not in ids}
-        self.ownership.leaving = frozenset(self.ownership.leaving) - ids
+        self.ownership.give_up(ids)
         if self._journal is not None:
             self._journal.note_lost(ids)
         self._is_settled = False
@@ -206,9 +202,8 @@ class ClusterNodes:
         """Note the partitions that are to be handed over."""
         if token != self.ownership.token:
             return
-        stays, self._to_leave = self._to_leave - ids, ids
-        self.ownership.leaving = ids & set(self.ownership.partitions)
-        if stays & set(self.ownership.partitions):  # work for these may have come meanwhile, and waits
+        stays, self.ownership.to_leave = self.ownership.to_leave - ids, ids
+        if stays & self.ownership.partitions.keys():  # work for these may have come meanwhile, and waits
             for listener in self._listeners:
                 listener.gained()
         if not self._listeners:
@@ -268,7 +263,7 @@ class ClusterNodes:
     def may_begin(self, agent: str, session: str) -> bool:
         """Return whether this node may begin a cycle of a session."""
         share = self.ownership.share_of(agent, session)
-        return share is not None and share[0] not in self.ownership.leaving
+        return share is not None and share[0] not in self.ownership.to_leave
 
     def is_suspect(self, agent: str, session: str) -> bool:
         """Return whether work of a session may have ended several nodes."""
@@ -306,10 +301,8 @@ class ClusterNodes:
     def hand_over(self, agent: str = "", busy: Collection[str] = ()) -> None:
         """Give up the sessions that are to be handed over, but those that are busy."""
         stay = {partition_of(agent, session) for session in busy}
-        ids = set(self.ownership.leaving) & set(self.ownership.partitions) - stay
-        left = self.ownership.partitions
-        self.ownership.partitions = {id: epoch for id, epoch in left.items() if id not in ids}
-        self.ownership.leaving = frozenset(self.ownership.leaving) - ids
+        ids = self.ownership.leaving - stay
+        self.ownership.give_up(ids)
         if ids:
             self.thread.release(ids)
 

@@ -34,8 +34,8 @@ class Ownership:
     """Lease and partitions of this node.
 
     Attributes: token: "" while there is no lease; begun: the lease that the event loop works under, which hears of
-        a change later than the other threads; partitions: the epoch of each partition that it owns; leaving: those
-        that are to be handed over; format: that in which this node writes, 0 if it does not know the one in force;
+        a change later than the other threads; partitions: the epoch of each partition that it owns; to_leave: those
+        that others are to have; format: that in which this node writes, 0 if it does not know the one in force;
         held: those of the partitions that the present transaction wants, with their epochs, which this node owns
         until its commit; only the writer's thread uses it; trouble: why there is no lease; beat: counts the turns
         of the event loop; fenced, takeovers: count the partitions that were lost before this node knew it, and
@@ -47,7 +47,7 @@ class Ownership:
         self.token, self.begun, self._lease = "", "", Lease(float("-inf"))
         self.format, self.trouble = 0, ""
         self.partitions: Mapping[int, int] = {}
-        self.leaving: Collection[int] = frozenset()
+        self.to_leave: frozenset[int] = frozenset()
         self.held: Set[tuple[int, int]] = frozenset()
         self.beat = self.fenced = self.takeovers = 0
         self._over = ""  # the last lease that was lost
@@ -102,6 +102,15 @@ class Ownership:
         id = partition_of(agent, session)
         epoch = self.epoch_of(id)
         return None if epoch is None else (id, epoch)
+
+    @property
+    def leaving(self) -> Set[int]:
+        """Return the partitions that this node is to hand over."""
+        return self.to_leave & self.partitions.keys()
+
+    def give_up(self, ids: Collection[int]) -> None:
+        """Note that this node does not own these partitions any more."""
+        self.partitions = {id: epoch for id, epoch in self.partitions.items() if id not in ids}
 
     def suspect_for(self, seconds: Mapping[int, float]) -> None:
         """Note for how long partitions are suspect that have lost their owners too often."""
