@@ -363,7 +363,7 @@ class AgentParts(SessionParts):
             await self.conversations.open()
         self.recovery.use(journal := self.agent_state.journal)
         if journal is not None:
-            self.runs.process = max(self.runs.process, journal.epoch)
+            self.core.process = max(self.core.process, journal.epoch)
         for name in defaults.of_memory(self.memory):
             self.attached(name)
         if self.has_attachments:

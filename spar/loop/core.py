@@ -126,11 +126,12 @@ class Core:
     """Name, clock, events, hooks, log, settings, state, ledger and tracing of one agent.
 
     `ledger` is told the facts of its work, and has the states that they add up to. `configuration` is the digest of
-    the configuration in force (`spar.config.in_force`), "" without one. `shared` are its sessions if several processes
-    run the agent; None if this one has all.
+    the configuration in force (`spar.config.in_force`), "" without one. `process` is how many processes have opened the
+    memory. `shared` are its sessions if several processes run the agent; None if this one has all.
     """
 
-    __slots__ = ("clock", "configuration", "events", "hooks", "ledger", "name", "settings", "shared", "state", "traces")
+    __slots__ = ("clock", "configuration", "events", "hooks", "ledger", "name", "process", "settings", "shared",
+                 "state", "traces")  # fmt: skip
 
     settings: Settings
     state: State
@@ -140,7 +141,7 @@ class Core:
         self.name, self.clock, self.settings = name, clock, settings
         self.ledger = Ledger(name) if ledger is None else ledger
         self.events, self.hooks = Events(name, clock=clock), Hooks()
-        self.state, self.configuration = "created", ""
+        self.state, self.configuration, self.process = "created", "", 0
         #: None when tracing is off.
         self.traces: Traces | None = None
         self.shared: SharedSessions | None = None

@@ -270,17 +270,13 @@ class RunStream:
 class RunLogs:
     """Logs of one agent's runs, read through `events.run`.
 
-    Args:
-        wait: Returns the status of a run after at most so many seconds. Raises: LookupError for an unknown run.
-        process: Returns how many processes have opened the memory: the upper bits of new numbers.
+    Args: wait: returns the status of a run after at most so many seconds. Raises: LookupError for an unknown run.
     """
 
-    __slots__ = ("_asking", "_clock", "_core", "_ended", "_ended_size", "_open", "_process", "_subscriptions", "_wait",
-                 "turn")  # fmt: skip
+    __slots__ = ("_asking", "_clock", "_core", "_ended", "_ended_size", "_open", "_subscriptions", "_wait", "turn")
 
-    def __init__(self, core: Core, wait: Callable[[str, float], Awaitable[RunStatus]],
-                 process: Callable[[], int]) -> None:  # fmt: skip
-        self._core, self._clock, self._wait, self._process = core, core.clock, wait, process
+    def __init__(self, core: Core, wait: Callable[[str, float], Awaitable[RunStatus]]) -> None:
+        self._core, self._clock, self._wait = core, core.clock, wait
         self._open: dict[str, RunLog] = {}
         self._ended: dict[str, RunLog] = {}
         self._ended_size = 0
@@ -365,7 +361,7 @@ class RunLogs:
     def _base_of(self, session: str) -> int:
         """Return the number before the first event of a run in this process."""
         shared = self._core.shared
-        return (self._process() if shared is None else shared.number_of(session)) << 32
+        return (self._core.process if shared is None else shared.number_of(session)) << 32
 
     def _known(self, run_id: str) -> RunLog | None:
         return self._open.get(run_id) or self._ended.get(run_id)

@@ -177,12 +177,11 @@ class Runs:
     run_ended: Callable[[Run, End], None]
 
     __slots__ = ("__dict__", "_clock", "_core", "_events", "_in_a_row", "_keys", "_ledger", "_open",
-                 "_runs", "_size", "_sizes", "earlier", "process", "reasoning", "run_ended", "tell_errors", "timers",
+                 "_runs", "_size", "_sizes", "earlier", "reasoning", "run_ended", "tell_errors", "timers",
                  "verify_output", "watch", "write_end")  # fmt: skip
 
     def __init__(self, core: Core, is_late: Callable[[Run, str], None]) -> None:
         self._core, self._events, self._clock, self._ledger = core, core.events, core.clock, core.ledger
-        self.process = 0  # how many processes have opened the memory: the upper bits of new numbers in the logs
         self._runs: dict[str, Run] = {}
         self._open: dict[str, Run] = {}
         self.find, self.open_run = self._runs.get, self._open.get
@@ -204,7 +203,7 @@ class Runs:
         """Logs of the runs, which the first run or reader makes."""
         from spar.runs.run_log import RunLogs
 
-        return RunLogs(self._core, self.wait, lambda: self.process)
+        return RunLogs(self._core, self.wait)
 
     def follow(self, run_id: str, after: int = 0) -> RunStream:
         """Return the events of a run; see `RunLogs.follow`."""
