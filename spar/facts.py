@@ -290,6 +290,7 @@ class CycleOpened(Fact, frozen=True, kw_only=True):
 
     `at` is when it began, `attempts` counts its beginnings so far. `cursors` and `changes` are the places and small
     rows of the sensors whose perceptions it takes: one that cannot be stored is reported, and keeps its old value.
+    `cursors` is None for a cycle whose session polls no sensors.
     """
 
     cycle: str
@@ -299,7 +300,7 @@ class CycleOpened(Fact, frozen=True, kw_only=True):
     is_stepped: bool = False
     at: datetime = field(default_factory=utcnow)
     attempts: int = 1
-    cursors: Mapping[str, Any] = {}
+    cursors: Mapping[str, Any] | None = None
     changes: tuple[RowChange, ...] = ()
 
     @classmethod

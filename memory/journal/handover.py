@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from memory import events, transcripts
 from memory.codec import EventRow, FactRows
@@ -38,6 +38,7 @@ GATHER_FOR, MOST_GATHERED = 0.002, 1_000
 #: Batches that may wait for the writer; with more, `is_behind` asks callers to wait.
 MOST_BEHIND = 20
 
+R = TypeVar("R")
 #: Function that writes a list of rows of one kind.
 Write = Callable[["Connection", list[Any]], object]
 
@@ -281,6 +282,12 @@ class Handover:
         if (flush := flush or self._flush) is not None:
             with self._clock.working():
                 await flush.end()
+
+    async def _commit(self, work: Callable[[Connection], R], size: int) -> R:
+        """Do the work after all rows added so far, and return its result once it is safe."""
+        self.hand_over()  # at once before it, so that the writer commits both in one transaction
+        with self._clock.working():
+            return await self._writer.submit(work, size)
 
     def hand_over(self) -> None:
         """Give the writer the batch.

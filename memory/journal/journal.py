@@ -6,9 +6,9 @@ turn out that an earlier fact rules it out. The queries are in `memory.journal.q
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from memory import audit, counts, cycle_log, events, own_rows, sessions, transcripts
 from memory.codec import FactRows, encoded, exactly, safe, sealed, seconds
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from memory.engine.connection import Connection
     from memory.engine.session import DatabaseSession
 
-R = TypeVar("R")
 
 #: Most bytes of an item; a larger one is refused.
 MOST_ACCEPTED = 16 << 20
@@ -93,11 +92,6 @@ class Journal(Handover):
             SparError when the store is closed.
         """
         return await _COMMITTERS[type(fact)](self, fact, agent)
-
-    def _commit(self, work: Callable[[Connection], R], size: int) -> Coroutine[Any, Any, R]:
-        """Do the work after all earlier rows, and return its result once it is safe."""
-        self.hand_over()  # at once before it, so that the writer commits both in one transaction
-        return self._file.commit(work, size)
 
     # -- agents
 
@@ -291,14 +285,14 @@ class Journal(Handover):
 
     def _cycle_opened(self, fact: facts.CycleOpened, agent: str) -> None:
         cycle_id, items = fact.cycle, fact.items
-        polled = [perception for perception in fact.perceptions[:MOST_NOTED] if perception.id not in items]
-        self.hand.take(cycle_id, [*items, *[trait(perception) for perception in polled]])
+        polled = () if fact.cursors is None else fact.perceptions[:MOST_NOTED]
+        self.hand.take(cycle_id, [*items, *[trait(one) for one in polled if one.id not in items]])
         self.begin(cycle_id, agent, fact)
         self._open_cycles[cycle_id] = agent
         if agent not in self.live:
             self.live |= {agent}
         if fact.cursors or fact.changes:
-            self._take_up(fact.cursors, fact.changes)
+            self._take_up(fact.cursors or {}, fact.changes)
         if armed:
             crashpoint("cycle.opened")
 
@@ -320,6 +314,7 @@ class Journal(Handover):
         entries = transcripts.rows(agent, session, closing.run_id or "", closing.entries) if closing.entries else ()
         changes = own_rows.statements(closing.changes) if closing.changes else ()
         answer = self._rows.body({"answer": closing.answer}) if closing.run_id in closing.done else ""
+        ends = [("done", answer if item == closing.run_id else "{}", safe(item)) for item in closing.done]
         row: Any = None
         if record is not None:
             row = cycle_log.prepared(record, is_end=is_alone, besides=closing.besides if is_alone else None)
@@ -338,8 +333,8 @@ class Journal(Handover):
             self._judge(*judgements, learnt)
         for entry in entries:
             self.add(self._transcribe, entry, entry.bytes, origin)
-        for item_id in closing.done:
-            self.add(_end_item, ("done", answer if item_id == closing.run_id else "{}", safe(item_id)), 0, origin)
+        for item in ends:
+            self.add(_end_item, item, 0, origin)
         held = waiting.pop(cycle_id, ())
         self._write(held if closing.again is None else (), origin)
         self._write(changes, learnt)

@@ -22,7 +22,7 @@ from spar.loop.setup import Setup
 from spar.ports.any_part import has
 from spar.ports.phases import OptionalActor
 from spar.ports.store import DurableStore
-from spar.records.journal import Closing, Item, RowChange, count_cycle
+from spar.records.journal import Closing, Item, count_cycle
 from spar.runs.runs import Run
 from spar.runs.transcripts import entries_of
 from spar.state.work import RunState
@@ -59,9 +59,9 @@ class CycleLog:
         if cycle.resumed is not None:  # the journal has it as open already
             self._core.ledger.add(opened)
             return
-        cursors: Mapping[str, Any] = {}
+        cursors: Mapping[str, Any] | None = None
         sense = self._setup.modules["sense"]
-        changes = sense.cycle_rows(opened.cycle)
+        changes = sense.cycle_rows(opened.cycle) if sense.cycle_rows else ()
         if cycle.session == STANDING:
             cursors, changes = sense.cursors(), [*changes, *sense.row_changes()]
         self._core.ledger.tell(replace(opened, cursors=cursors, changes=tuple(changes)))
@@ -110,11 +110,11 @@ class CycleLog:
             left, is_sensed = _perceptions_to_retry(cycle, self._recovery.items(cycle.session), of_run)
             failed = self._recovery.restart.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
         cycle_id, report = cycle.id, self._reports.closing_failed
-        record = experiences = changes = entries = None
+        record = experiences = learnt = entries = None
         if not is_idle:
             experiences = cycle.guarded(report, cycle.lived)
             record = cycle.guarded(report, cycle.recorded, core, duration, self._reports.note_failed)
-            changes = cycle.guarded(report, self._learn, cycle)
+            learnt = cycle.guarded(report, self._agent_state.learn, cycle)
         if run is not None and not will_resume:
             entries = cycle.guarded(report, entries_of, run, cycle.written_action, cycle.result, end, self._setup.tools,
                                     core.clock.now())  # fmt: skip
@@ -123,13 +123,13 @@ class CycleLog:
         answer, ended = None, tuple[str, ...]()
         if run is not None and item is not None and end is not None:
             answer, ended = run.status_at(end, core.clock.now()), (run.id,)
-        changes, besides = changes or (), None
+        changes, besides = self._agent_state.abilities.changes(learnt) if learnt else (), None
         if record is None:
             self._count(cycle, duration)
         else:
             besides = self._take_counts()
-        if not cycle.is_journalled:  # nothing was planned: the perceptions belong to an incident
-            changes = (*changes, *self._setup.modules["sense"].cycle_rows(cycle_id))
+        if not cycle.is_journalled and (rows := self._setup.modules["sense"].cycle_rows):
+            changes = (*changes, *rows(cycle_id))  # nothing was planned: the perceptions belong to an incident
         run_id = None if run is None else run.id
         unfinished = {run_id, *[item.id for item in failed]}
         others = () if will_resume else [item_id for item_id in cycle.items if item_id not in unfinished]
@@ -158,14 +158,12 @@ class CycleLog:
                     self._recovery.restart.doubts.add(
                         doubted(cycle_id, cycle.session, account.run_id, record.action, result, core.clock.now())
                     )
+        if core.events.seq >= self._agent_state.renews_at:
+            self._agent_state.renew()
         self._agent_state.writer.stored += len(account.experiences) + (record is not None)
         if experiences and core.events.wanted[ExperienceStored]:
             for experience in account.experiences:
                 core.events.publish(ExperienceStored(experience=experience))
-
-    def _learn(self, cycle: Cycle) -> tuple[RowChange, ...]:
-        """Apply the abilities that a cycle taught; return the changes of their rows."""
-        return self._agent_state.abilities.changes(self._agent_state.learn(cycle))
 
     def _count(self, cycle: Cycle, duration: float) -> None:
         """Count a cycle without a record. The counts are written with the next recorded cycle."""

@@ -366,7 +366,8 @@ class Restart:
         journal = self._work.journal
         for key, cursor in sense.cursors().items():
             journal.append(facts.ValueSaved(key=key, value=cursor))
-        journal.append(facts.RowsChanged(changes=(*sense.cycle_rows(cycle_id), *sense.row_changes())))
+        rows = sense.cycle_rows(cycle_id) if sense.cycle_rows else ()
+        journal.append(facts.RowsChanged(changes=(*rows, *sense.row_changes())))
         return []
 
 

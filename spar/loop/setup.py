@@ -67,16 +67,16 @@ class Module:
         self._clock = clock
         self._threads: Threads | None = None  # created by the first blocking call: most modules never make one
         #: Optional methods of a sense module: up to where its sensors have read (`cursors`), changes of database rows
-        #: that are written with the journal's entry (those of its sensors, and those for one cycle), and the perception
-        #: of a message (`hear`; None for the usual one).
+        #: that are written with the journal's entry (those of its sensors, and those for one cycle; None for none), and
+        #: the perception of a message (`hear`; None for the usual one).
         self.cursors: Callable[[], Mapping[str, Any]] = dict
         self.row_changes: Callable[[], Sequence[RowChange]] = tuple
-        self.cycle_rows: Callable[[str], Sequence[RowChange]] = _no_rows
+        self.cycle_rows: Callable[[str], Sequence[RowChange]] | None = None
         self.hear: Callable[[str, str], Perception] | None = None
         if phase == "sense":
             self.cursors = part.cursors if has(part, OptionalSense.cursors) else dict
             self.row_changes = part.row_changes if has(part, OptionalSense.row_changes) else tuple
-            self.cycle_rows = part.cycle_rows if has(part, OptionalSense.cycle_rows) else _no_rows
+            self.cycle_rows = part.cycle_rows if has(part, OptionalSense.cycle_rows) else None
             self.hear = part.hear if has(part, OptionalSense.hear) else None
         is_streaming = phase == "act" and has(part, OptionalActor.act_stream)
         self.streams_with_context = is_streaming and takes_context(part.act_stream, 2)
@@ -95,10 +95,6 @@ class Module:
     def left_behind(self) -> int:
         """Return the number of blocking calls that were abandoned and still hold a thread."""
         return self._threads.left_behind if self._threads is not None else 0
-
-
-def _no_rows(cycle_id: str) -> Sequence[RowChange]:
-    return ()
 
 
 def takes_context(function: Callable[..., Any], values: int) -> bool:

@@ -157,10 +157,9 @@ async def _hold(make_store: Factory, mark: str) -> None:
         item = Item(f"{mark}i", Perception("accepted", id=f"{mark}i", session=mark), session=mark)
         await accepted(store.journal, item, mark)
         perceptions = (item.perception, _in_hand(mark))
-        cycle = f"{mark}cycle"
-        store.journal.append(
-            facts.CycleOpened(session="main", cycle=cycle, perceptions=perceptions, items=(item.id,)), mark
-        )
+        opened = facts.CycleOpened(session="main", cycle=f"{mark}cycle", perceptions=perceptions, items=(item.id,),
+                                   cursors={})  # fmt: skip
+        store.journal.append(opened, mark)
 
         _say(safe=1)
         sys.stdin.read()  # block the event loop

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -116,16 +116,16 @@ class StoredState(AgentState):
         is_read_only = has(memory, DurableStore.read_only) and memory.read_only
         return has(type(memory), DurableStore.journal) and not is_read_only
 
-    def learn(self, cycle: Cycle) -> Sequence[str]:
-        """Apply the abilities that a cycle taught; return the keys of changed and forgotten abilities."""
-        if self._core.events.seq >= self.renews_at:  # half of the reserved numbers are used
-            self._requests.in_background(self._reserve(), "saving of")
-        return super().learn(cycle)
+    def renew(self) -> None:
+        """Reserve further event numbers, because half of them are used."""
+        self._requests.in_background(self._reserve(), "saving of")
 
     def remember(self, cycle: Cycle, duration: float) -> None:
         """Give the experiences and the record of a cycle to the background writer, for a memory without a journal."""
         writer, report = self.writer, self._reports.closing_failed
         self.learn(cycle)
+        if self._core.events.seq >= self.renews_at:
+            self.renew()
         for experience in cycle.guarded(report, cycle.lived) or ():
             writer.keep(experience)
         if writer.wants_cycles or self._core.traces is not None:
