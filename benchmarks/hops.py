@@ -16,8 +16,8 @@ itself.
     build      an agent from the profile "bare", from the file to the agent
 
 Of the first five only the thread of the event loop is followed, and the writer's timer stands still; of the others
-every thread but the watchdog's, which looks by the time; there what a writer commits together varies by a few steps.
-Comprehensions, lambdas and properties count as the file they stand in.
+every thread; there what a writer commits together varies by a few steps. The watchdog, which looks by the time, is left
+out. Comprehensions, lambdas and properties count as the file they stand in.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ HOME = Path(__file__).parents[1]
 PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
 
 
-#: The thread that works by the time.
-WATCHDOG = "spar watchdog"
+#: The module that works by the time.
+WATCHDOG = "spar/health/watchdog.py"
 #: Seconds after which an agent has nothing left to do.
 RESTS_AFTER = 0.3
 
@@ -116,8 +116,8 @@ class Way:
         file = self._files.get(code)
         if file is None:
             file = self._files[code] = self._file_of(code)
-        if file and (thread := threading.current_thread().name) != WATCHDOG:
-            self.threads.setdefault(thread, []).append((file, code.co_qualname))
+        if file and file != WATCHDOG:
+            self.threads.setdefault(threading.current_thread().name, []).append((file, code.co_qualname))
 
     def _file_of(self, code: CodeType) -> str:
         try:
