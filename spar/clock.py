@@ -93,7 +93,7 @@ class Wake:
             self._future = future = asyncio.get_running_loop().create_future()
             timer = None
             if seconds is not None:
-                timer = self._clock.call_at(self._clock.monotonic() + seconds, lambda: finish(future))
+                timer = self._clock.call_at(self._clock.monotonic() + seconds, lambda: _finish(future))
             try:
                 await future
             finally:
@@ -104,8 +104,35 @@ class Wake:
         return was_set
 
 
-def finish(future: asyncio.Future[None]) -> None:
-    """End the wait for a future, unless it has ended."""
+class Signal:
+    """Signal for any number of coroutines. Setting it wakes those that wait at that moment."""
+
+    __slots__ = ("_waiters",)
+
+    def __init__(self) -> None:
+        self._waiters: dict[asyncio.Future[None], None] = {}
+
+    def set(self) -> None:
+        """Wake all that wait. From the event loop's thread only."""
+        for waiter in self._waiters:  # they remove themselves later, in their own tasks
+            _finish(waiter)
+
+    async def wait(self, clock: Clock | None = None, timeout: float | None = None) -> None:
+        """Return when the signal is set, or after `timeout` seconds by the clock (None or infinite: no time limit)."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = None
+        if clock is not None and timeout is not None and timeout < float("inf"):
+            timer = clock.call_at(clock.monotonic() + timeout, lambda: _finish(waiter))
+        self._waiters[waiter] = None
+        try:
+            await waiter
+        finally:
+            del self._waiters[waiter]
+            if timer is not None:
+                timer.cancel()
+
+
+def _finish(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 

@@ -271,17 +271,18 @@ class Handover:
 
     async def safe(self) -> None:
         """Return when all rows added so far are safe. Raises: SparError when the memory is closed."""
-        flush = self._next_flush
-        if flush is None and (self._has_rows or self._is_unsafe):
-            flush = Flush(self._report_error)
-            if self._flush is None or self._flush.done():
-                self._submit(flush)
-            else:  # the writer is busy: rows that others add in this turn of the event loop join this flush
-                self._next_flush = flush
-                asyncio.get_running_loop().call_soon(self._submit_next)
-        if (flush := flush or self._flush) is not None:
-            with self._clock.working():
-                await flush.end()
+        is_new = self._next_flush is None and (self._has_rows or self._is_unsafe)
+        flush = Flush(self._report_error) if is_new else self._next_flush or self._flush
+        if flush is None:
+            return
+        end = flush.end()
+        if is_new and (self._flush is None or self._flush.done()):
+            self._submit(flush)
+        elif is_new:  # the writer is busy: rows that others add in this turn of the event loop join this flush
+            self._next_flush = flush
+            asyncio.get_running_loop().call_soon(self._submit_next)
+        with self._clock.working():
+            await end
 
     async def _commit(self, work: Callable[[Connection], R], size: int) -> R:
         """Do the work after all rows added so far, and return its result once it is safe."""

@@ -1,8 +1,7 @@
 """One cycle: sense – plan – act – reflect.
 
 core            the values that the parts of one agent share: name, clock, events, hooks, log, settings, state; its own
-                work in its event loop and thread, exclusive work one piece at a time; waits that end at a time or when
-                they are woken; the deadline of a stop
+                work in its event loop and thread, exclusive work one piece at a time; the deadline of a stop
 setup           the modules of an agent, each a user's object or function; the settings of their phases and of the pace
 cycle           one cycle in progress, and the consequence of a failed phase by its policy
 phase_runner    runs a coroutine under deadlines and leaves behind a phase that does not end

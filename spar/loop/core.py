@@ -3,8 +3,7 @@
 The agent's own work serves a request to the agent, such as its start, stop, pause, or a single phase. Such requests
 come from other threads, from inside the agent's own cycles and event handlers, and several at a time. `Requests` runs
 their work in the agent's event loop, and *exclusive* work one piece after another. It does not know which requests
-exist, nor which of them are allowed. `Signal` and `StopDeadline` are the waits of coroutines: for the next change of
-something, and for the steps of a stop.
+exist, nor which of them are allowed. `StopDeadline` waits for the steps of a stop.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from spar.bus.bus import HANDLING, Events
-from spar.clock import Clock, finish
+from spar.clock import Clock, Signal
 from spar.events import ErrorOccurred
 from spar.hooks import Hooks
 from spar.observe.logs import Logger, get_logger
@@ -176,34 +175,6 @@ class Core:
     def traceparent(self, to: str, cycle_id: str, *names: str) -> str:
         """Return the header that tells the receiver `to` which span a request belongs to; "" when tracing is off."""
         return "" if self.traces is None else self.traces.traceparent(to, cycle_id, *names)
-
-
-class Signal:
-    """Signal for any number of coroutines. Setting it wakes those that wait at that moment."""
-
-    __slots__ = ("_waiters",)
-
-    def __init__(self) -> None:
-        self._waiters: dict[asyncio.Future[None], None] = {}
-
-    def set(self) -> None:
-        """Wake all that wait. From the event loop's thread only."""
-        for waiter in self._waiters:  # they remove themselves later, in their own tasks
-            finish(waiter)
-
-    async def wait(self, clock: Clock | None = None, timeout: float | None = None) -> None:
-        """Return when the signal is set, or after `timeout` seconds by the clock (None or infinite: no time limit)."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = None
-        if clock is not None and timeout is not None and timeout < float("inf"):
-            timer = clock.call_at(clock.monotonic() + timeout, lambda: finish(waiter))
-        self._waiters[waiter] = None
-        try:
-            await waiter
-        finally:
-            del self._waiters[waiter]
-            if timer is not None:
-                timer.cancel()
 
 
 R = TypeVar("R")

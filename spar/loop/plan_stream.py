@@ -13,9 +13,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from typing import Any
 
 from spar.checks import json_problem
-from spar.clock import Clock, Timer
+from spar.clock import Clock, Signal, Timer
 from spar.errors import ContractError, PhaseTimeoutError
-from spar.loop.core import Signal
 from spar.ports.any_part import offers
 from spar.types import Action, ActionResult, Call, Perception, answering, copy_with, replace
 

@@ -26,10 +26,11 @@ from msgspec.structs import asdict
 
 from spar.bus.subscriptions import Subscription
 from spar.checks import shorten
+from spar.clock import Signal
 from spar.data.json_safe import plain, shortened, size_of
 from spar.events import CallEvent
 from spar.events.table import ANSWER, ROWS, Stream, data_of
-from spar.loop.core import Core, Signal
+from spar.loop.core import Core
 
 if TYPE_CHECKING:
     from spar.records.runs import RunStatus

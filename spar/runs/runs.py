@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from spar import facts
+from spar.clock import Signal
 from spar.data.reply import End, Reply, failure, fallback
 from spar.decisions.finish import finish, judge
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
-from spar.loop.core import Core, Signal
+from spar.loop.core import Core
 from spar.loop.cycle import Cycle, closed
 from spar.protocols import RunContext
 from spar.records.journal import Item
