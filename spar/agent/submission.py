@@ -398,7 +398,8 @@ class Conversations(Conversing):
         if not run.is_transcribed:
             self.transcripts.run_ended(run, end)
         if run.is_changed:
-            self.parts.recovery.amend(run)
+            changed = facts.AnswerChanged(session=run.session, run=run.id, answer=run.ended)
+            self.parts.core.ledger.tell(changed)
         if not run.state.into and COMMAND not in run.state.message.attributes:
             if end.status == "ok":
                 self.parts.health.run_went_well()

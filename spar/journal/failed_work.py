@@ -51,12 +51,12 @@ class DeadLetters:
     def add(self, fact: PutAside) -> None:
         """Put an item aside and publish that. If the item is a run, the run ends with an error."""
         item, reason = fact.item, fact.reason
+        run = self._runs.restore(item, []) if item.kind == "run" else None
         self._core.ledger.tell(fact)
         self.totals[item.kind] = self.totals.get(item.kind, 0) + 1
         log.error("put aside", agent=self._core.name, item=item.id, attempts=item.attempts, reason=reason)
         self._core.events.publish(DeadLettered(item=item.id, reason=reason, attempts=item.attempts))
-        if item.kind == "run":
-            run = self._runs.restore(item, [])
+        if run is not None:
             if run.started_at is None:
                 self._core.ledger.tell(facts.RunBegan(session=run.session, run=run.id))
             self._runs.end(run, End("error", reason))

@@ -363,11 +363,9 @@ class Restart:
             item = Item(perception.id, perception, session=session, attempts=attempts[perception.id], is_sensed=True)
             self._ledger.tell(facts.WorkChanged(session=session, item=item))
             self._requests.in_background(self.hand_out(item, is_suspect=is_suspect), "recovery of")
-        journal = self._work.journal
-        for key, cursor in sense.cursors().items():
-            journal.append(facts.ValueSaved(key=key, value=cursor))
+        cursors = [facts.ValueSaved(key=key, value=cursor) for key, cursor in sense.cursors().items()]
         rows = sense.cycle_rows(cycle_id) if sense.cycle_rows else ()
-        journal.append(facts.RowsChanged(changes=(*rows, *sense.row_changes())))
+        self._ledger.tell(*cursors, facts.RowsChanged(changes=(*rows, *sense.row_changes())))
         return []
 
 

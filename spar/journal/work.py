@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from spar.errors import ConflictError, NotReadyError, SparError
-from spar.facts import AnswerChanged, RunAnswered, WorkChanged
+from spar.facts import RunAnswered, WorkChanged
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
@@ -121,10 +121,6 @@ class Work:
             await self.journal.safe()
         except SparError as error:  # the journal is being closed, or another process has taken it over
             log.warning("end of a run not known to be kept", agent=self._core.name, reason=str(error))
-
-    def amend(self, run: Run) -> None:
-        """Journal the answer of an ended run, because hooks have changed it since its end was journalled."""
-        self.journal.append(AnswerChanged(session=run.session, run=run.id, answer=run.ended), self._core.name)
 
     # -- status
 

@@ -231,7 +231,7 @@ class Runs:
         if run is not None and run.ended is None:
             return run
         self._size -= self._sizes.pop(item.id, 0)
-        run = self._admit(item, results=len(results), is_new=is_new)
+        run = self._admit(item, len(results), is_new=is_new)
         run.results = tuple(results)
         run.errors = tuple(results[-1].errors) if results else ()
         if item.output is not None:  # the run was interrupted in its second try for a better answer
@@ -241,17 +241,15 @@ class Runs:
     def accept(self, item: Item) -> Run:
         """Add a new run to the open ones, publish that, and return it."""
         self.shed(KEPT - 1)
-        run = self._admit(item, facts.WorkAccepted(session=item.session, item=item))
+        run = self._admit(item)
         if self._events.wanted[RunAccepted]:
             self._events.publish(RunAccepted(run_id=run.id, session=run.session))
         return run
 
-    def _admit(self, item: Item, *before: facts.Fact, results: int = 0, is_new: bool = True) -> Run:
-        """Add a run to the open ones. Args: before: facts that the journal has; results: of its cycles in an earlier
-        process."""
+    def _admit(self, item: Item, results: int = 0, *, is_new: bool = True) -> Run:
+        """Add a run to the open ones. Args: results: of its cycles in an earlier process."""
         verifies, session = self.verify_output and item.output is None, item.perception.session
-        accepted = facts.MessageAccepted(session=session, item=item, verifies=verifies, results=results)
-        self._ledger.add(*before, accepted)
+        self._ledger.add(facts.MessageAccepted(session=session, item=item, verifies=verifies, results=results))
         is_to_tell = self.tell_errors and not (item.key or "").startswith(PURSUED)
         state = self._ledger.states[item.perception.session].runs[item.id]
         run = Run(item.id, state, item.at, self.reasoning, self._clock.monotonic(), is_to_tell=is_to_tell)

@@ -113,6 +113,7 @@ def _perception_accepted(state: SessionState, fact: facts.PerceptionAccepted) ->
 
 def _message_accepted(state: SessionState, fact: facts.MessageAccepted) -> None:
     item, is_new = fact.item, not fact.results
+    state.items[item.id] = item
     if item.id in state.runs:
         _unplace(state, item.id)
     run = state.runs[item.id] = RunState(
