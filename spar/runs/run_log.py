@@ -170,8 +170,7 @@ class RunLog:
         self.size += entry.size
         if self.size > BYTES or len(entries) > EVENTS:
             self._drop()
-        if self._news is not None:
-            self._news.set()
+        self.wake()
 
     def wake(self) -> None:
         """Wake all readers, because an event was added or reading ends."""

@@ -61,8 +61,7 @@ class SessionCycles(SessionWork):
             self.use_present_modules()
         piece = None if is_stepped or not self.handed_out else piece_to_take(self.state, self._turn())
         # Interrupted work gets its own cycle, outside the current run.
-        run_id = self.state.run if piece is None else piece.run
-        run = parts.runs.open_run(run_id) if run_id else None
+        run = parts.runs.open_run(self.state.run if piece is None else piece.run)
         cycle = Cycle(self.key, None if run is None else run.context(), core.clock, piece)
         if piece is not None:
             parts.recovery.restart.suspects.begin_trial(piece)

@@ -85,7 +85,7 @@ class SessionWork:
     @property
     def run(self) -> Run | None:
         """Return the current run; None without one."""
-        return self.parts.runs.open_run(self.state.run) if self.state.run else None
+        return self.parts.runs.open_run(self.state.run)
 
     @property
     def waiting(self) -> int:

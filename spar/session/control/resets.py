@@ -58,13 +58,12 @@ class RunStops:
         await session.abandon(run.id)
 
     async def forget_ended(self) -> None:
-        """Have the actor close questions and drop waiting calls whose cycle or run ended before this process began.
+        """Have an actor that can do so close questions and drop waiting calls whose cycle or run ended before this
+        process began.
 
         An earlier process may have died between that end and this step. Raises: errors of reading the ends of runs.
         """
         actor = self._parts.setup.modules["act"].part
-        if not has(actor, OptionalActor.abandon, OptionalActor.waiting_runs, OptionalActor.close_questions):
-            return
         await actor.close_questions()
         for run_id in actor.waiting_runs():
             try:
