@@ -6,7 +6,7 @@ turn out that an earlier fact rules it out. The queries are in `memory.journal.q
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -84,14 +84,14 @@ class Journal(Handover):
         if (write := _WRITERS.get(type(fact))) is not None:
             write(self, fact, agent)
 
-    async def commit(self, fact: Fact, agent: str) -> Item | None:
+    def commit(self, fact: Fact, agent: str) -> Coroutine[Any, Any, Item | None]:
         """Write a fact that an earlier one may rule out; durable when this returns, and so are all facts before it.
 
         Returns: the earlier item of work that was accepted before; None for a fact that is new.
         Raises: ConflictError when the letter or doubt has been dealt with; TooLargeError; NoRoomError on a full disk;
             SparError when the store is closed.
         """
-        return await _COMMITTERS[type(fact)](self, fact, agent)
+        return _COMMITTERS[type(fact)](self, fact, agent)
 
     # -- agents
 
@@ -458,7 +458,7 @@ _WRITERS: Final[Mapping[type[Fact], Callable[[Journal, Any, str], None]]] = {
     facts.CallAttached: Journal._call_attached,
 }
 #: The method that writes each kind of fact that an earlier one may rule out.
-_COMMITTERS: Final[Mapping[type[Fact], Callable[[Journal, Any, str], Awaitable[Item | None]]]] = {
+_COMMITTERS: Final[Mapping[type[Fact], Callable[[Journal, Any, str], Coroutine[Any, Any, Item | None]]]] = {
     facts.WorkAccepted: Journal._work_accepted,
     facts.LetterAnswered: Journal._letter_answered,
     facts.DoubtAnswered: Journal._doubt_answered,
