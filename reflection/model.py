@@ -39,7 +39,6 @@ from spar.clock import Clock
 from spar.data.bounded import SharedDict
 from spar.decoding import converted
 from spar.errors import ContractError, SparError
-from spar.events import ErrorOccurred
 from spar.protocols import Ask, Context, Host, Lent, ModelQuestion, ModuleRows
 from spar.records.abilities import ENOUGH_TRIALS, known_of
 from spar.threads import BoundedCalls
@@ -96,7 +95,6 @@ class ModelReflect(Reflect):
         self._host: Host | None = None
         self._thoughts: SharedDict[str, Thought] = SharedDict(MOST_MATTERS)
         self._own_rows: ModuleRows | None = None
-        self._knows_thoughts = True
         self._calls = BoundedCalls()
 
     def borrow(self, lent: Lent) -> None:
@@ -106,7 +104,8 @@ class ModelReflect(Reflect):
     def attach(self, host: Host) -> None:
         """Store the matters and answers in the agent's memory."""
         super().attach(host)
-        self._host, self._own_rows, self._knows_thoughts = host, host.rows("advice"), False
+        self._host, self._own_rows = host, host.rows("advice")
+        self._unread.append(self._own_rows)
 
     async def reflect(self, result: ActionResult, context: Context | None = None) -> Reflection:
         """Reflect on a result, by rules and then with the model. Never raises for any `ActionResult`."""
@@ -190,16 +189,12 @@ class ModelReflect(Reflect):
         try:
             # One that ignores its cancellation is not waited for.
             advice = read(await self._calls.make(ask(model_question), seconds, grace=0.0), matter, tools)
-        except AdviceError as error:
-            return "malformed", str(error), None
         except TimeoutError:
             return "late", f"no answer came within {seconds:g} s", None
-        except ContractError as error:
+        except (AdviceError, ContractError) as error:
             return "malformed", Fault.of(error).message, None
-        except SparError as error:  # no model can be asked: its breaker is open, or a budget is used up
-            return "unanswered", Fault.of(error).message, None
-        except Exception as error:
-            return "failed", Fault.of(error).message, None
+        except Exception as error:  # a SparError: no model can be asked, its breaker is open or a budget is used up
+            return "unanswered" if isinstance(error, SparError) else "failed", Fault.of(error).message, None
         return ("nothing" if advice.is_empty else "added"), matter.why, advice
 
     def _may_ask(self, session: str, now: float) -> bool:
@@ -212,21 +207,13 @@ class ModelReflect(Reflect):
 
     async def _load_thoughts(self, cycle_id: str) -> None:
         """Load the thoughts of earlier processes, once."""
-        if self._knows_thoughts or self._own_rows is None:
-            return
-        try:
-            rows = await self._own_rows.list()
-        except Exception as error:  # the next matter loads them again
-            self._publish(ErrorOccurred.of(error, "reflect", "reflect", "continue", cycle_id))
-            return
-        if self._knows_thoughts:
-            return
-        self._knows_thoughts = True
-        thoughts = {name: converted(row, Thought) for name, row in rows.items()}
+        stored, rows = await self._read_once(self._own_rows, cycle_id), self._own_rows
+        thoughts = {name: converted(row, Thought) for name, row in (stored or {}).items()}
         for thought in sorted(filter(None, thoughts.values()), key=lambda thought: thought.at):
             self._put(thought)
-        for name in [name for name, thought in thoughts.items() if thought is None]:
-            self._own_rows.drop(name)
+        for name, known in thoughts.items():
+            if known is None and rows is not None:
+                rows.drop(name)
 
     def _store(self, thought: Thought, cycle_id: str) -> None:
         """Store a thought together with the cycle's end."""

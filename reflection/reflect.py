@@ -61,13 +61,13 @@ class Reflect:
         self._clock: Clock = SystemClock()
         self._book = CreditBook()
         self._rows: ModuleRows | None = None
+        self._unread: list[ModuleRows | None] = []  # rows of earlier processes that are to be read once
         self._publish: Callable[[Any], None] = _drop_event
-        self._has_loaded = False
 
     def attach(self, host: Host) -> None:
         """Store steps in the agent's memory; call it before the first result."""
-        self._clock, self._rows, self._has_loaded = host.clock, host.rows("credit"), False
-        self._publish = host.events.publish
+        self._clock, self._rows, self._publish = host.clock, host.rows("credit"), host.events.publish
+        self._unread = [self._rows]
 
     async def reflect(self, result: ActionResult, context: Context | None = None) -> Reflection:
         """Reflect on a result. Never raises for any `ActionResult`, however little of an action it holds."""
@@ -195,18 +195,22 @@ class Reflect:
 
     async def _load(self, cycle_id: str) -> None:
         """Load the steps of earlier processes, once; late feedback on them needs them."""
-        if self._rows is None or self._has_loaded:
-            return
-        try:
-            rows = await self._rows.list()
-        except Exception as error:  # the next result loads them again
-            self._publish(ErrorOccurred.of(error, "reflect", "reflect", "continue", cycle_id))
-            return
-        if not self._has_loaded:
-            self._has_loaded = True
-            book = CreditBook()
-            book.restore(rows)
-            self._book = book
+        if (stored := await self._read_once(self._rows, cycle_id)) is not None:
+            self._book = CreditBook()
+            self._book.restore(stored)
+
+    async def _read_once(self, rows: ModuleRows | None, cycle_id: str) -> Mapping[str, Any] | None:
+        """Return what earlier processes have stored; None if it was read before, or cannot be read now."""
+        stored: Mapping[str, Any] | None = None
+        if rows is not None and rows in self._unread:
+            try:
+                stored = await rows.list()
+            except Exception as error:  # the next result reads them again
+                self._publish(ErrorOccurred.of(error, "reflect", "reflect", "continue", cycle_id))
+        if stored is None or rows not in self._unread:  # another cycle has read them meanwhile
+            return None
+        self._unread.remove(rows)
+        return stored
 
     def _next_look(self, result: ActionResult, failed: tuple[CallResult, ...]) -> float | None:
         """Return the soonest time, in seconds from now, at which something that failed may work; None when nothing
