@@ -2,7 +2,7 @@
 
 The confidence is calibrated on the examples themselves: each is read once by a model that was trained without it. A
 text is out of scope, so it has none of the labels, when the score of the best label is lower than that of most
-examples that were read rightly. A text that equals an example gets the label of the example.
+examples that were read rightly.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from perception.learning.linear import LinearModel, Scorer, softmax
 FOLDS: Final = 5
 #: Number of examples above which the calibration uses only one fold, because training takes long.
 MANY: Final = 3_000
-#: Confidence for a text that equals an example: a person may mean it differently this time.
-BY_HEART: Final = 0.99
 
 #: Share of the median score that is always enough.
 MOST: Final = 1 / 3
@@ -52,7 +50,6 @@ class Classifier:
     """
 
     def __init__(self, examples: Examples, *, keep: float = 0.9, train: Train = LinearModel) -> None:
-        self._by_heart = {normal(text): label for text, label in examples}
         distinct = {normal(text): (text, label) for text, label in examples}
         known = list(distinct.values())
         self._model = train(known)
@@ -69,8 +66,6 @@ class Classifier:
 
     def read(self, text: str) -> Reading:
         """Return the reading of a text. Raises nothing."""
-        if (label := self._by_heart.get(normal(text))) is not None:
-            return Reading(label, BY_HEART, label, "an example says so")
         scores = self._model.scores(text)
         score = max(scores)
         nearest = self.labels[scores.index(score)]

@@ -117,15 +117,10 @@ def _parsed(
         if not (line := line.strip()):
             continue
         try:
-            if default_label is not None and not line.startswith("{"):
-                yield bounded(default_label[0], line, default_label[1])
-                continue
-            row = decode(line, _Row)
-            if default_label is not None:
-                yield bounded(default_label[0], row.text, row.intent or row.kind or default_label[1])
-            elif bool(row.intent) == bool(row.kind):
+            row = decode(line, _Row) if default_label is None or line.startswith("{") else _Row(line)
+            if default_label is None and bool(row.intent) == bool(row.kind):
                 raise ValueError('an example has either "intent" or "kind"')
-            else:
-                yield bounded("intent" if row.intent else "kind", row.text, row.intent or row.kind)
+            what, label = default_label or ("intent" if row.intent else "kind", "")
+            yield bounded(what, row.text, row.intent or row.kind or label)
         except (ValueError, msgspec.DecodeError) as error:
             raise ConfigError(f"{name!r}, line {number}: {error}, found {line!r:.80}", path=path) from None

@@ -23,6 +23,8 @@ from spar.ports.services import Embedder
 
 #: Trained classifiers in the cache, by their examples.
 CACHED: Final = 4
+#: Confidence for a text that equals an example: a person may mean it differently this time.
+BY_HEART: Final = 0.99
 #: Labels that a classifier needs; with fewer, only the texts of the examples are recognised.
 FEWEST: Final = 2
 WHATS: Final[tuple[What, ...]] = ("intent", "kind")
@@ -37,7 +39,7 @@ class Labels:
 
     def __init__(self, examples: Sequence[Example], classifier: Classifier | None) -> None:
         self.classifier = classifier
-        self._by_heart = {normal(example.text): example.label for example in examples}
+        self._by_heart = {normal(unmarked(example.text)): example.label for example in examples}
         by_label: dict[str, list[str]] = {}
         for example in examples:
             by_label.setdefault(example.label, []).append(example.text)
@@ -45,8 +47,8 @@ class Labels:
 
     def read(self, text: str) -> Reading | None:
         """Return the reading of a text; None while nothing is known yet. Raises nothing."""
-        if (label := self._by_heart.get(normal(text))) is not None:
-            return Reading(label, 0.99, label, "an example says so")
+        if (label := self._by_heart.get(normal(unmarked(text)))) is not None:
+            return Reading(label, BY_HEART, label, "an example says so")
         return None if self.classifier is None else self.classifier.read(text)
 
     def slots(self, label: str, text: str) -> dict[str, str]:
