@@ -99,7 +99,7 @@ class IncidentRegister:
             if not results[place]:
                 head = head_of(perception, outcomes)
                 into = "" if head.incident is None else head.incident.id
-                decisions.append(Decision(perception.id, perception.source, STAGE, head.why, perception.at, into))
+                decisions.append(Decision.on(perception, STAGE, head.why, into))
         remaining = [result for place in range(len(perceptions)) for result in results[place]]
         touched = sum(any(result is not perceptions[place] for result in results[place]) for place in results)
         late, self._late = self._late, []

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from spar.data.json_safe import is_bounded
 from spar.data.scrub import mask
-from spar.data.text import bounded, safe_line
+from spar.data.text import bounded, decoded, safe_line
 from spar.errors import ConfigError, TransientError
 from spar.ports.services import ProgramEnd, Programs, ProgramTerms
 from spar.protocols import SensorContext
@@ -119,9 +119,6 @@ class CommandSensor:
             noticed.append(self._perception(Item(left_out, run), about, run, kind="command.left_out"))
         return noticed
 
-    async def close(self) -> None:
-        """Do nothing: no process outlives its run."""
-
     def _read(self, stdout: bytes) -> tuple[list[Item], int]:
         """Return the items of an output. It runs in a thread."""
         if self._has_secrets:
@@ -206,7 +203,7 @@ def items_of(output: bytes, form: Form, *, longest: int, most: int) -> tuple[lis
 def last_line(stream: bytes) -> str:
     """Return the last line that is not blank, with bytes that are not UTF-8 as `\\xNN`; "" for none."""
     line = next((line for line in reversed(stream[-4096:].split(b"\n")) if line.strip()), b"")
-    return line.decode("utf-8", "backslashreplace").strip()
+    return decoded(line)[0].strip()
 
 
 def _digest_of(raw: bytes) -> str:
@@ -214,13 +211,9 @@ def _digest_of(raw: bytes) -> str:
 
 
 def _text(raw: bytes, longest: int) -> Item:
-    attributes: dict[str, Any] = {}
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        text, attributes["binary"] = raw.decode("utf-8", "backslashreplace"), True
-    text, left_out = bounded(text.rstrip(), longest)
-    attributes |= {"left_out": left_out} if left_out else {}
+    whole, is_utf8 = decoded(raw)
+    text, left_out = bounded(whole.rstrip(), longest)
+    attributes = ({} if is_utf8 else {"binary": True}) | ({"left_out": left_out} if left_out else {})
     return Item(text, _digest_of(raw.rstrip()), attributes=attributes)
 
 

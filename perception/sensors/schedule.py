@@ -18,7 +18,7 @@ from annotated_types import Ge, Le
 from msgspec import Struct
 
 from perception.sensors.crontab import MOMENT, following
-from spar.clock import Timer
+from spar.clock import Timer, zone_named
 from spar.errors import ConfigError
 from spar.protocols import SensorContext
 from spar.types import Perception
@@ -224,19 +224,14 @@ def _last_of(cursor: Any, trigger: str) -> datetime | None:
 
 
 def _zone(name: str) -> tzinfo:
-    from zoneinfo import ZoneInfo
-
-    if name.upper() == "UTC":
-        return UTC
     try:
-        if name == "local":
-            from tzlocal import get_localzone  # comes with APScheduler
+        if (zone := zone_named(name)) is not None:
+            return zone
+        from tzlocal import get_localzone  # comes with APScheduler
 
-            return get_localzone()
-        return ZoneInfo(name)
+        return get_localzone()
     except (ValueError, OSError, KeyError) as error:
-        message = f'no time zone named {name!r} ({error}); known: "UTC", "local", or a name like "Europe/Berlin"'
-        raise ConfigError(message, path=("timezone",)) from None
+        raise ConfigError(str(error), path=("timezone",)) from None
 
 
 def _moment(at: datetime | str, zone: tzinfo) -> datetime:

@@ -108,6 +108,14 @@ def bounded(text: str, longest: int) -> tuple[str, int]:
     return f"{text[:longest]} … {left_out} more characters left out" if left_out else text, left_out
 
 
+def decoded(raw: bytes) -> tuple[str, bool]:
+    """Return bytes as text without loss, and whether they are UTF-8; other bytes become `\\xNN`."""
+    try:
+        return raw.decode("utf-8"), True
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "backslashreplace"), False
+
+
 def unknown(noun: str, name: str, known: Iterable[str]) -> str:
     """Return the sentence about a name that is not known, with those that are, and the one that is most like it."""
     from difflib import get_close_matches

@@ -16,7 +16,7 @@ from annotated_types import Ge, Gt, Le
 from perception.sensors.web.asking import Question, Terms, cursor_of, version_of
 from perception.sensors.web.html import check_selector, selected
 from perception.sensors.web.pointer import MISSING, Pointer, at_pointer
-from spar.data.text import bounded
+from spar.data.text import bounded, decoded
 from spar.errors import ConfigError, TransientError
 from spar.net.http_client import HttpAnswer
 from spar.protocols import SensorContext
@@ -88,7 +88,7 @@ class PollSensor:
         if self._selector:
             return selected(answer.body, self._selector, answer.url), None
         if not self._pointer:
-            return answer.body.decode("utf-8", "backslashreplace"), None
+            return decoded(answer.body)[0], None
         try:
             value = at_pointer(msgspec.json.decode(answer.body), self._pointer)
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:

@@ -1,5 +1,4 @@
-"""Bodies of untrusted requests: JSON within bounds of depth and number, and any bytes as text without loss; and what
-the readers of formats return."""
+"""Bodies of untrusted requests as JSON within bounds of depth and number, and what the readers of formats return."""
 
 from __future__ import annotations
 
@@ -44,14 +43,6 @@ def object_of(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise WebhookRefusal(400, "the body must be a JSON object", "malformed")
     return value
-
-
-def text_of(body: bytes) -> tuple[str, bool]:
-    """Return a body as text, and whether it was UTF-8; other bytes become `\\xNN`."""
-    try:
-        return body.decode("utf-8"), True
-    except UnicodeDecodeError:
-        return body.decode("utf-8", "backslashreplace"), False
 
 
 def texts(value: object) -> dict[str, str]:

@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict
 
 from perception.sensors.web.pointer import MISSING, Pointer, at_pointer
 from perception.sensors.webhook.alerts import read_alerts
-from perception.sensors.webhook.body import Noticed, json_of, shown, text_of
+from perception.sensors.webhook.body import Noticed, json_of, shown
 from perception.sensors.webhook.repository import read_delivery
+from spar.data.text import decoded
 from spar.ports.webhook import WebhookRefusal, WebhookRequest
 
 Format = Literal["generic", "alertmanager", "github"]
@@ -58,7 +59,7 @@ def reader_of(format_: Format, fields: Fields, kind: str) -> Reader:
 
 def _generic(request: WebhookRequest, fields: Fields, kind: str) -> Noticed:
     if not is_json(request.headers.get("content-type", "").partition(";")[0].strip().lower()):
-        text, is_utf8 = text_of(request.body)
+        text, is_utf8 = decoded(request.body)
         return Noticed(text, kind, None, attributes={} if is_utf8 else {"binary": True})
     value = json_of(request.body)
     values = {name: at_pointer(value, at) for name, at in fields.model_dump().items() if at}
