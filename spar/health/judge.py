@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -27,9 +27,6 @@ from spar.observe.logs import get_logger
 from spar.observe.stats import Stats
 from spar.ports.any_part import AgentControl
 from spar.types import Fault, Phase, replace
-
-if TYPE_CHECKING:
-    from spar.config.tables.agent import HealthSettings
 
 log = get_logger("spar.health")
 
@@ -57,10 +54,6 @@ class Judge:
         self.streaks = Streaks()
         self.failed_runs = 0
 
-    @property
-    def _limits(self) -> HealthSettings:
-        return self._core.settings.health
-
     # -- alerts
 
     def alert(self, kind: Kind, message: str, *, severity: Severity = "warning", cycle_id: str = "", stack: str = "",
@@ -86,10 +79,6 @@ class Judge:
         core.events.publish(HealthAlert(kind=kind, severity=severity, message=message, since=alert.since,
                                          cycle_id=cycle_id, alert_id=alert.id, session=session, what=what))  # fmt: skip
         return alert
-
-    def recovered(self, kind: Kind, *, session: str = "", what: str = "") -> None:
-        """Close this alert if it is open."""
-        self.close(key_of(kind, session, what))
 
     def close(self, key: str) -> None:
         """Close the alert of this key if it is open."""
@@ -126,7 +115,7 @@ class Judge:
             for fault in {fault.phase: fault for fault in cycle.faults}.values():
                 if not is_of_work(cycle, fault):
                     self._failed(cycle, fault)
-            self.recovered("stalled", session=cycle.session)
+            self.close(key_of("stalled", cycle.session))
             if not cycle.faults:
                 self.ladder.restore()
         self._stats.consecutive_failures = self.streaks.worst
@@ -135,23 +124,23 @@ class Judge:
     def _close_alerts_of(self, session: str, phase: str) -> None:
         """Close the alerts of a phase that works again in a session."""
         for kind in OF_A_PHASE:
-            alert = self.alerts.get(key_of(kind, session))
+            alert = self.alerts.get(key := key_of(kind, session))
             if alert is not None and alert.phase == phase:
-                self.recovered(kind, session=session)
+                self.close(key)
 
     def _failed(self, cycle: Cycle, fault: Fault) -> None:
         """Count the failure of a phase, open its alert, and take a step of recovery if it keeps failing."""
-        phase = cast(Phase, fault.phase)
+        phase, failing_after = cast(Phase, fault.phase), self._core.settings.health.failing_after
         streak, forgotten = self.streaks.failed(cycle.session, phase, fault, cycle.id)
         if forgotten is not None:
             self._close_alerts_of(forgotten.session, forgotten.phase)
-        if streak.count >= self._limits.failing_after:
+        if streak.count >= failing_after:
             message = f"{streak.count} cycles in a row failed, the last in {phase}: {fault.message}"
             self._alert_of(streak, message)
         # Only the standing session polls sensors. A success of another phase in another session shows that its module
         # works.
         is_own = phase != "sense" and self.streaks.has_succeeded_elsewhere(streak)
-        if streak.count % self._limits.failing_after == 0 and not is_own:
+        if streak.count % failing_after == 0 and not is_own:
             self.ladder.climb(streak, self._alert_id(streak))
 
     def _alert_of(self, streak: Streak, message: str, severity: Severity = "warning") -> Alert:
@@ -160,12 +149,13 @@ class Judge:
 
     def back_off(self, wait: float | None, cycle: Cycle) -> float | None:
         """Return the wait before a session's next cycle (seconds): longer while its failed phase keeps failing."""
+        limits = self._core.settings.health
         streaks = [self.streaks.get(cycle.session, cast(Phase, fault.phase)) for fault in cycle.faults]
         worst = max((streak for streak in streaks if streak), key=lambda streak: streak.count, default=None)
-        excess = worst.count - self._limits.failing_after + 1 if worst is not None else 0
+        excess = worst.count - limits.failing_after + 1 if worst is not None else 0
         if worst is None or excess <= 0 or wait is None:
             return wait
-        delay = Backoff(self._limits.backoff, 60.0).delay(excess)
+        delay = Backoff(limits.backoff, 60.0).delay(excess)
         if delay <= wait:
             return wait
         reason = f"the next cycle waits {delay:g} s"
@@ -178,7 +168,7 @@ class Judge:
 
     def _judge_pace(self, cycle: Cycle, duration: float) -> None:
         """Open or close the alert `slow` by the duration of a cycle (seconds)."""
-        slow_after = self._limits.slow_after
+        slow_after = self._core.settings.health.slow_after
         if cycle.is_cut or (cycle.faults and slow_after == "auto"):
             return  # the duration of a failing cycle proves nothing
         limit = NEVER_SLOW if slow_after == "auto" else slow_after
@@ -188,7 +178,7 @@ class Judge:
             message = f"a cycle took {duration:.3g} s, more than {limit:.3g} s"
             self.alert("slow", message, cycle_id=cycle.id, session=cycle.session)
         else:
-            self.recovered("slow", session=cycle.session)
+            self.close(key_of("slow", cycle.session))
 
 
 def went_well(cycle: Cycle) -> list[Phase]:

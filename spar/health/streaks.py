@@ -67,22 +67,19 @@ class Streaks:
         self._forget(oldest.session, oldest.phase)
         return streak, oldest
 
-    def succeeded(self, session: str, phase: Phase) -> Streak | None:
-        """Count a success. Return the streak that it ends, if any."""
-        if not self._order:
-            return None
-        self._successes[phase] = self._successes.get(phase, 0) + 1
-        return self._forget(session, phase)
+    def succeeded(self, session: str, phase: Phase) -> None:
+        """Count a success, which ends a streak."""
+        if self._order:
+            self._successes[phase] = self._successes.get(phase, 0) + 1
+            self._forget(session, phase)
 
     def has_succeeded_elsewhere(self, streak: Streak) -> bool:
         """Return whether the phase has succeeded in another session since the streak began."""
         return self._successes.get(streak.phase, 0) != streak.mark
 
-    def _forget(self, session: str, phase: Phase) -> Streak | None:
-        streak = self._order.pop((session, phase), None)
-        if streak is not None:
+    def _forget(self, session: str, phase: Phase) -> None:
+        if (streak := self._order.pop((session, phase), None)) is not None:
             self._recount(streak.count, 0)
-        return streak
 
     def _recount(self, before: int, now: int) -> None:
         """Update the length of one streak and the greatest length.
