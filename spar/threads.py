@@ -17,7 +17,7 @@ import asyncio
 import contextvars
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Generator, Iterable
 from typing import Any, TypeVar
 
 from spar.clock import Clock
@@ -211,6 +211,14 @@ class Tasks(set[asyncio.Task[Any]]):
         self.add(task)
         task.add_done_callback(self.discard)
         return task
+
+
+async def call_off(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
 
 
 class Users:

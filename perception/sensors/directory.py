@@ -24,7 +24,7 @@ from spar.backoff import Backoff
 from spar.clock import Wake
 from spar.decoding import converted
 from spar.protocols import Home, SensorContext
-from spar.threads import Threads
+from spar.threads import Threads, call_off
 from spar.types import Perception
 
 ROOT = "/"  # key of the row that names the directory of the others; no file has this name
@@ -104,8 +104,7 @@ class DirectorySensor:
     async def close(self) -> None:
         pump, self._pump = self._pump, None
         if pump is not None:
-            pump.cancel()
-            await asyncio.wait([pump])
+            await call_off([pump])
         self._stop_watching()
 
     # -- turns: look, push the settled files, wait

@@ -22,7 +22,7 @@ from spar.clock import Wake
 from spar.errors import InboxFullError, LifecycleError, NotReadyError
 from spar.events import ErrorOccurred
 from spar.protocols import Context, Held, Host, SensorSpec
-from spar.threads import in_loop
+from spar.threads import call_off, in_loop
 from spar.types import Perception
 
 BEAT: Final = 1.0  # seconds between two polls of sensors without a rhythm
@@ -63,10 +63,7 @@ class PlacedSensors:
     async def close(self) -> None:
         """Close the sensors, and leave them to other nodes."""
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await call_off(tasks)
 
     async def _supervised(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:

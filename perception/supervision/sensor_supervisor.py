@@ -27,7 +27,7 @@ from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored
 from spar.ports.any_part import Watchable, offers
 from spar.ports.webhook import Webhook
 from spar.protocols import Context, Host, SensorContext, SensorSpec
-from spar.threads import in_loop
+from spar.threads import call_off, in_loop
 from spar.types import Perception
 
 NEVER = float("inf")
@@ -121,9 +121,7 @@ class SensorSupervisor:
         self._is_closing = True
         self._disarm()
         while self._tasks:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(self._tasks)
+            await call_off(self._tasks)
         await self._calls.settle()
         await self._shut()
 

@@ -30,6 +30,7 @@ from spar.loop.core import Core
 from spar.ports.channel import Outgoing
 from spar.runs.runs import Runs
 from spar.runs.text_blocks import blocks_of
+from spar.threads import call_off
 from spar.types import replace
 
 
@@ -67,10 +68,7 @@ class Answers:
         """Stop sending."""
         for unsubscribe in self._subscriptions:
             unsubscribe()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await call_off(self._tasks)
 
     def _outbox_of(self, owed: Owed | None) -> Outbox | None:
         return None if owed is None else self._outboxes.get(owed.channel)

@@ -35,7 +35,7 @@ from spar.ports.channel import ChannelContext, ChannelSpec, Outgoing
 from spar.ports.rows import OwnRows
 from spar.records.senders import Delivery
 from spar.runs.text_blocks import pieces_of
-from spar.threads import BoundedCalls
+from spar.threads import BoundedCalls, call_off
 from spar.types import Fault, replace
 
 R = TypeVar("R")
@@ -263,9 +263,7 @@ class Outbox:
             if self._is_sending:
                 await asyncio.wait(self._tasks[:1], timeout=self.close_within)
         finally:
-            self.cut()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
+            await call_off(self._tasks)
             self._tasks = []
 
     def leave(self) -> None:

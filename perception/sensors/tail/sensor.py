@@ -27,7 +27,7 @@ from spar.data.patterns import Pattern
 from spar.decoding import converted
 from spar.errors import ConfigError
 from spar.protocols import Home, SensorContext
-from spar.threads import Threads
+from spar.threads import Threads, call_off
 from spar.types import Perception
 
 BEGUN: Final = "begun"  # key of the row that tells that an earlier process has begun; no file has such a key
@@ -94,8 +94,7 @@ class TailSensor:
         """Stop following; repeated calls do nothing."""
         pump, self._pump = self._pump, None
         if pump is not None:
-            pump.cancel()
-            await asyncio.wait([pump])
+            await call_off([pump])
         if self._follower is not None:
             if self._work is not None and not self._work.done():  # else its thread would read reused descriptors
                 self._work.add_done_callback(partial(_closed, self._follower))
