@@ -20,6 +20,7 @@ import msgspec
 
 from perception.stages.severity import IMPORTANT, severity
 from perception.supervision.unconfirmed import CURSOR, Unconfirmed
+from spar.checks import shorten
 from spar.errors import ContractError
 from spar.protocols import SensorSpec
 from spar.records.journal import RowChange
@@ -296,21 +297,14 @@ def _walked(content: object) -> int:
 
 def described(value: object) -> str:
     """Return a value for an error message: its type and the beginning of its repr."""
-    try:
-        shown = f"{value!r:.60}"
-    except Exception:  # a broken __repr__ must not hide the error
-        shown = "?"
-    return f"{type(value).__name__} ({shown})"
+    return f"{type(value).__name__} ({shorten(value, 60)})"
 
 
 def _perceptions_of(product: object) -> tuple[list[Perception], str]:
     """Return the perceptions that a poll returned, and a description of the first other object."""
-    if product is None:
-        return [], ""
-    if isinstance(product, Perception):
-        return [product], ""
-    if isinstance(product, (str, bytes, bytearray)) or not isinstance(product, Sequence):
+    given = () if product is None else (product,) if isinstance(product, Perception) else product
+    if isinstance(given, (str, bytes, bytearray)) or not isinstance(given, Sequence):
         return [], described(product)
-    items = [item for item in product if isinstance(item, Perception)]
-    others = [item for item in product if not isinstance(item, Perception)]
+    items = [item for item in given if isinstance(item, Perception)]
+    others = [item for item in given if not isinstance(item, Perception)]
     return items, f"{described(others[0])} in it" if others else ""
