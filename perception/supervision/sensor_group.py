@@ -21,7 +21,7 @@ from spar.ports.any_part import offers
 from spar.ports.webhook import Webhook
 from spar.protocols import Context, Host, SensorSpec
 from spar.records.journal import RowChange
-from spar.threads import in_loop
+from spar.threads import Tasks, in_loop
 
 STRAGGLERS = 0.05  # seconds that perceptions wait for polls that are still running
 PATIENCE = 1.0  # seconds that a cycle, or a start, waits for polls when it has nothing else
@@ -39,7 +39,7 @@ class SensorGroup:
         self._awaited: set[SensorSupervisor] = set()
         self._change = Wake(host.clock)
         self._beat: Timer | None = None
-        self._closing: set[asyncio.Task[None]] = set()  # references, so that the tasks go on when nobody waits for them
+        self._closing = Tasks()  # references, so that the tasks go on when nobody waits for them
         make = partial(SensorSupervisor, host=host, limit=limit, arrived=self._note_arrival, changed=self._note_turn,
                        report=self._report)  # fmt: skip
         self._supervisors = tuple(map(make, specs))
@@ -62,7 +62,6 @@ class SensorGroup:
 
         When cancelled, it closes the remaining ones at once: no sensor stays open, and no task remains.
         """
-        loop = asyncio.get_running_loop()
         if self._beat is not None:
             self._beat.cancel()
         waiting = list(self._supervisors)
@@ -70,10 +69,7 @@ class SensorGroup:
 
         def begin() -> None:
             supervisor = waiting.pop()
-            task = loop.create_task(supervisor.close(), name=f"closing of {supervisor.name}")
-            closing.append(task)
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            closing.append(self._closing.start(supervisor.close(), f"closing of {supervisor.name}"))
 
         try:
             while waiting:

@@ -27,7 +27,7 @@ from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored
 from spar.ports.any_part import Watchable, offers
 from spar.ports.webhook import Webhook
 from spar.protocols import Context, Host, SensorContext, SensorSpec
-from spar.threads import call_off, in_loop
+from spar.threads import Tasks, call_off, in_loop
 from spar.types import Perception
 
 NEVER = float("inf")
@@ -68,7 +68,7 @@ class SensorSupervisor:
         self._calls = SensorCalls(spec, host.clock, self._broke)
         self._wants_context = self.is_polled and self._calls.takes_context("poll")
         self._every = spec.every if spec.every is not None else float(getattr(spec.sensor, "every", 0.0))
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._timer: Timer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_open = self._needs_close = self._is_shutting = self._is_closing = self._is_rejection_told = False
@@ -311,6 +311,4 @@ class SensorSupervisor:
         self._host.events.publish(event)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=f"supervisor of {self.name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(work, f"supervisor of {self.name}")
