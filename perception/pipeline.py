@@ -8,7 +8,6 @@ nothing, and is for one thread at a time.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -100,9 +99,7 @@ class Pipeline:
             "template/": self._templates,
             "series/": self._series,
         }
-        self._unsaved: dict[str, Any] = {}
-        self._is_kept = False  # `restore` was not called, so nobody will write rows
-        self._lock = threading.Lock()  # `unsaved` is called while a thread works on a batch
+        self._keep: Callable[[Mapping[str, Any]], object] | None = None  # of `restore`; without it nobody writes rows
         self.incidents = IncidentRegister(tables.incidents)
         self.incidents.is_heard = False  # until a sense module stores them
         self._stages: tuple[tuple[str, bool, str, Callable[[Sequence[Perception]], StageResult]], ...] = (
@@ -178,17 +175,13 @@ class Pipeline:
                 results.append(Examined(perception, None, decision.stage, decision.reason, decision.into))
         return results
 
-    def unsaved(self) -> dict[str, Any]:
-        """Return the rows to write, by key, None for a row to delete, and forget them. It may be called from any
-        thread."""
-        with self._lock:
-            rows, self._unsaved = self._unsaved, {}
-        return rows
+    def restore(self, rows: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], object]) -> int:
+        """Load the stored rows, before the first batch. Return the number of series that begin anew, because their rows
+        cannot be read.
 
-    def restore(self, rows: Mapping[str, Any]) -> int:
-        """Load the stored rows, before the first batch; from now on `unsaved` returns the changes. Return the number of
-        series that begin anew, because their rows cannot be read."""
-        self._is_kept = True
+        Args: keep: called from now on, in the thread of a batch, with rows to write, by key, None for one to delete.
+        """
+        self._keep = keep
         for prefix, window in self._windows.items():
             window.restore({key[len(prefix) :]: row for key, row in rows.items() if key.startswith(prefix)})
         return self._series.unread
@@ -202,10 +195,8 @@ class Pipeline:
         for prefix, window in self._windows.items():
             changed: Mapping[Any, Template | NumberSeries | None] = window.changed
             window.changed = {}
-            if changed and self._is_kept:
-                rows = {f"{prefix}{key}": None if item is None else item.row() for key, item in changed.items()}
-                with self._lock:
-                    self._unsaved |= rows
+            if changed and self._keep is not None:
+                self._keep({f"{prefix}{key}": None if item is None else item.row() for key, item in changed.items()})
 
     def shed(self) -> int:
         """Forget state that is not essential, to free memory; return the number of its entries."""

@@ -291,7 +291,7 @@ class Sense:
     def row_changes(self) -> list[RowChange]:
         """Return the changes of the rows of sensors and pipeline behind the perceptions that cycles have taken; the
         caller writes them."""
-        return [*self._parts.sensors.row_changes(), *(() if self._is_ahead else self._parts.rows.changes())]
+        return [*self._parts.sensors.row_changes(), *(() if self._is_ahead else self._parts.rows.ledger.row_changes())]
 
     def cycle_rows(self, cycle_id: str) -> list[RowChange]:
         """Return the changes of rows that a cycle's perceptions have made, once; the caller writes them with the
@@ -302,7 +302,7 @@ class Sense:
         """Save the cursors behind the perceptions of a cycle that has ended. Raises no error."""
         await self._parts.sensors.save()
         if not self._is_ahead:
-            await self._parts.rows.save()
+            await self._parts.rows.ledger.save()
 
     @property
     def _is_ahead(self) -> bool:

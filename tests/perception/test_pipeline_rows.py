@@ -116,4 +116,4 @@ async def test_what_of_a_former_release_has_no_effect_is_noted(clock: VirtualClo
         ("anomalies of numbers", True),
     ]
     assert "the rows of 1 series cannot be read" in noted[1][1]
-    assert [(change.key, change.is_dropped) for change in rows.changes()] == [("series/a", True)]
+    assert [(change.key, change.is_dropped) for change in rows.ledger.row_changes()] == [("series/a", True)]

@@ -26,6 +26,10 @@ DAY = 288  # points
 ALONE = {"incidents": {"enabled": False}}
 
 
+def nobody(rows: Any) -> None:
+    """Keep no rows."""
+
+
 def reading(value: Any, number: int = 0, **given: Any) -> Perception:
     attributes = {"value": value, "series": "load", "reading": True, **given.pop("attributes", {})}
     at = given.pop("at", NOON + timedelta(seconds=STEP * number))
@@ -115,12 +119,12 @@ def test_gaps_jumps_of_the_clock_and_equal_times_break_nothing() -> None:
 
 def test_what_was_learnt_and_what_is_open_survive_a_restart() -> None:
     before, after, fresh = Pipeline(ALONE), Pipeline(ALONE), Pipeline(ALONE)
-    before.restore({})
+    rows: dict[str, Any] = {}
+    before.restore({}, rows.update)
     days(before, 5)
     before.process([reading(30.0, 5 * DAY)])
     before.settle()
-    rows = before.unsaved()
-    after.restore(rows)
+    after.restore(rows, nobody)
 
     assert after.process([reading(31.0, 5 * DAY + 1)]) == []  # told already
     closed = days(after, 1, 5 * DAY + 2)
@@ -131,14 +135,16 @@ def test_what_was_learnt_and_what_is_open_survive_a_restart() -> None:
 
 def test_a_series_is_written_once_in_an_hour_and_not_with_every_point() -> None:
     pipeline = Pipeline(ALONE)
-    pipeline.restore({})
+    written: list[Any] = []
+    pipeline.restore({}, written.append)
 
-    assert sum(bool(pipeline.process([reading(1.0, i)]) or pipeline.unsaved()) for i in range(DAY)) == 24
+    assert not any(pipeline.process([reading(1.0, i)]) for i in range(DAY))
+    assert len(written) == 24
 
 
 def test_a_row_that_cannot_be_read_is_left_out() -> None:
     pipeline = Pipeline(ALONE)
-    pipeline.restore({"series/a": "x", "series/b": [[1], [], []], "series/c": None})
+    pipeline.restore({"series/a": "x", "series/b": [[1], [], []], "series/c": None}, nobody)
 
     assert pipeline.process([reading(1.0)]) == []
 
@@ -155,11 +161,11 @@ def test_the_number_of_series_is_bounded_and_what_is_forgotten_is_counted() -> N
 
 def test_a_flood_of_series_of_one_source_forgets_none_of_another() -> None:
     pipeline = Pipeline({**ALONE, "anomaly": {"series": 5}})
-    pipeline.restore({})
+    rows: dict[str, Any] = {}
+    pipeline.restore({}, rows.update)
     pipeline.process([reading(1.0, 0, attributes={"series": name}) for name in ("load", "disk")])
-    rows = pipeline.unsaved()
     again = Pipeline({**ALONE, "anomaly": {"series": 5}})  # the same after a restart
-    again.restore(rows)
+    again.restore(dict(rows), nobody)
 
     for one in (pipeline, again):
         for i in range(100):
@@ -254,9 +260,11 @@ def test_rows_of_an_earlier_release_begin_anew_and_are_counted() -> None:
     pipeline = Pipeline(ALONE)
     former = {"series/a": [[1, 0, 0.0, 0, False, 0.0, 0.0], [0.0, 1.0, None, []], ["", "", ""], "host"]}
 
-    assert pipeline.restore(former) == 1
+    rows: dict[str, Any] = {}
+
+    assert pipeline.restore(former, rows.update) == 1
     assert pipeline.process([reading(1.0)]) == []
-    assert pipeline.unsaved()["series/a"] is None
+    assert rows["series/a"] is None
 
 
 def test_the_state_of_a_series_and_the_work_for_a_point_are_bounded() -> None:

@@ -16,6 +16,10 @@ from tests.effort import growth, hang_guard
 NOON = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
 
 
+def nobody(rows: Any) -> None:
+    """Keep no rows."""
+
+
 def line(text: str, seconds: float = 0.0, **given: Any) -> Perception:
     return Perception(text, source="log", at=NOON + timedelta(seconds=seconds), **{"kind": "log.line", **given})
 
@@ -112,13 +116,16 @@ def test_lines_of_other_sessions_sources_subjects_and_trust_never_meet() -> None
 
 def test_what_was_learnt_survives_a_restart() -> None:
     before, after = Pipeline(), Pipeline()
-    before.restore({})
+    rows: dict[str, Any] = {}
+    before.restore({}, rows.update)
     lines_of([line(f"user {name} logged in") for name in ("ann", "ben", "cid", "dan")], before)
     lines_of([line("job 1 done"), line("job 2 done", 1)], before)
-    rows = before.unsaved()
-    assert before.unsaved() == {}
+    stored = {key: row for key, row in rows.items() if row is not None}
+    rows.clear()
+    before.settle()
+    assert rows == {}
 
-    after.restore({key: row for key, row in rows.items() if row is not None})
+    after.restore(stored, nobody)
 
     assert lines_of([line("user eve logged in", 5), line("job 3 done", 5)], after) == []
     told = {
@@ -131,7 +138,7 @@ def test_what_was_learnt_survives_a_restart() -> None:
 def test_a_row_that_cannot_be_read_is_left_out() -> None:
     pipeline = Pipeline()
 
-    pipeline.restore({"template/1": "nonsense", "template/x": [], "template/2": [["a"], ["b"], [1, 2], "", ""]})
+    pipeline.restore({"template/1": "nonsense", "template/x": [], "template/2": [["a"], ["b"], [1, 2], "", ""]}, nobody)
 
     assert len(lines_of([line("job 1 done")], pipeline)) == 1
 
@@ -195,10 +202,11 @@ def test_clocks_that_jump_neither_lose_a_line_nor_break_the_count() -> None:
 )
 def test_no_line_makes_it_raise_or_hang(text: str) -> None:
     pipeline = Pipeline()
-    pipeline.restore({})
+    rows: dict[str, Any] = {}
+    pipeline.restore({}, rows.update)
     with hang_guard(30):
         assert len(lines_of([line(text), line(text, 1)], pipeline)) == 1
-        assert all(str(row).encode() for row in pipeline.unsaved().values())
+        assert all(str(row).encode() for row in rows.values())
 
 
 def test_new_lines_cost_as_much_as_they_are_many() -> None:
