@@ -436,13 +436,13 @@ def after_of(caller: Caller, parameter: str | None) -> int | None:
 #: The module of each noun. A command imports only that of its own noun.
 MODULES: Final = {
     "status": "agent", "pause": "agent", "resume": "agent", "reload": "agent", "stop": "agent", "step": "agent",
-    "shadow": "agent", "events": "agent", "parts": "setup.parts", "config": "setup.settings",
-    "services": "setup.services", "nodes": "setup.nodes", "runs": "runs", "cost": "runs", "sessions": "sessions",
+    "shadow": "agent", "events": "agent", "parts": "setup", "config": "setup",
+    "services": "setup", "nodes": "setup", "runs": "runs", "cost": "runs", "sessions": "sessions",
     "memory": "memory", "why": "knowledge.reasons", "why-not": "knowledge.rules",
     "next": "history", "cycles": "history", "changes": "history", "audit": "history",
     "rules": "knowledge.rules", "abilities": "knowledge.abilities", "incidents": "perceived", "sensors": "perceived",
     "examples": "knowledge.examples",
-    "approvals": "review", "calls": "review", "dead": "review", "channels": "channels", "notifiers": "channels",
+    "approvals": "review", "calls": "review", "dead": "review", "channels": "access", "notifiers": "access",
     "senders": "access", "tokens": "access", "break": "breakpoints",
     "stops": "breakpoints", "configurations": "history",
 }  # fmt: skip

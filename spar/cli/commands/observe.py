@@ -9,7 +9,7 @@ import click
 from spar.cli.context import Options, fail, show
 from spar.cli.nouns import ask
 from spar.observe.shipped import shipped
-from spar.operations.channels import NotifierName, list_notifiers, test
+from spar.operations.access import NotifierName, list_notifiers, test
 from spar.operations.operation import RowsChoice
 
 

@@ -15,9 +15,9 @@ import pytest
 from spar import Agent
 from spar.config.load import load
 from spar.net import local_sockets
+from spar.operations import setup
 from spar.operations.operation import Caller, Nothing
-from spar.operations.setup import services
-from spar.operations.setup.services import ServiceRow, list_services
+from spar.operations.setup import ServiceRow, list_services
 from spar.server.front import front_of
 from spar.service.app import Service
 
@@ -68,7 +68,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     here = tmp_path
     own = local_sockets.own_sockets
     monkeypatch.setattr(local_sockets, "own_sockets", lambda: [path for path in own() if path.is_relative_to(here)])
-    monkeypatch.setattr(services, "WITHIN", 0.5)
+    monkeypatch.setattr(setup, "WITHIN", 0.5)
     machine = Machine(here)
     with machine.stack:
         yield machine

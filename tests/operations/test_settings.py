@@ -11,7 +11,7 @@ import pytest
 from spar.agent.agent import build_agent
 from spar.config.load import load, load_again
 from spar.operations.operation import Caller, Nothing
-from spar.operations.setup.settings import ConfigCheck, check, show_settings
+from spar.operations.setup import ConfigCheck, check, show_settings
 from spar.service.app import Service
 
 CONFIG = """
