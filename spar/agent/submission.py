@@ -188,8 +188,7 @@ class Submission:
     async def _take_command(self, message: Perception, key: str | None,
                             on_run: Callable[[str], None] | None) -> Receipt:  # fmt: skip
         """Accept a command: a run that is carried out at once, beside the work of its session."""
-        if refusal := self._refusal():
-            raise NoRoomError(refusal)
+        self._demand_storage()
         if (receipt := self._accepted(key)) is not None:  # accepted during the wait
             return receipt
         item = Item(new_id(), message, "run", message.session, key, self._core.clock.now())
@@ -303,8 +302,7 @@ class Submission:
     def _demand_room_for(self, perception: Perception) -> None:
         """Check that a sensor's perception can be accepted. Raises: NoRoomError if memory, disk or journal refuse it,
         InboxFullError if too many of its source wait."""
-        if refusal := self._refusal():
-            raise NoRoomError(refusal)
+        self._demand_storage()
         session = self._sessions.by_key.get(perception.session)
         waiting = self._arriving[perception.session, perception.source]
         if session is None:
@@ -319,14 +317,18 @@ class Submission:
     def _demand_room(self, session: str) -> None:
         """Check that a message can be accepted. Raises: NoRoomError if memory, disk or journal refuse it,
         InboxFullError if too many wait."""
-        if refusal := self._refusal():
-            raise NoRoomError(refusal)
+        self._demand_storage()
         known = self._sessions.by_key.get(session)
         from_sensors = sum(known.accepted.values()) if known is not None else 0
         if known is not None and from_sensors and known.waiting - from_sensors < INBOX_LIMIT:
             return  # perceptions of sensors take no room from messages
         if (full := self._full(session)) is not None:
             raise InboxFullError(f"{full}; try again later")
+
+    def _demand_storage(self) -> None:
+        """Check that memory, disk and journal take something now. Raises: NoRoomError."""
+        if refusal := self._refusal():
+            raise NoRoomError(refusal)
 
     def _refusal(self) -> str:
         """Return why nothing can be stored now; "" if it can. May be called from any thread."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,6 @@ def names(context: click.Context, incomplete: str, operation: Operation[Any, Any
 
 def _answer(context: click.Context, operation: Operation[Any, Any], given: Any) -> Any:
     """Return the answer of the running service; None if no answer comes in time or any error occurs."""
-    from spar.cli.context import Options
     from spar.client.client import Client
 
     params = context.find_root().params
@@ -66,10 +66,8 @@ def _answer(context: click.Context, operation: Operation[Any, Any], given: Any) 
         return None
 
     def ask() -> None:
-        try:
+        with suppress(Exception):
             answers.append(client.call(operation, given))
-        except Exception:
-            pass
 
     asking = threading.Thread(target=ask, name="completion", daemon=True)
     asking.start()

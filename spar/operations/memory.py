@@ -283,13 +283,10 @@ async def forget(store: AgentStore, given: ExperienceId) -> Forgotten:
     return Forgotten(await _store(store).forget(detail.experience.id))
 
 
-def _forgotten(given: SelectionBody, row: Forgotten) -> str:
-    return f"{row.forgotten} experience{'s' * (row.forgotten != 1)} forgotten"
-
-
 @operation("memory forget-some", "POST /v1/memory/experiences:forget", "admin", is_stored=True,
            audit=AuditRule("experience.forget", ("experience",), subject="id"), command={"forget": CommandForm(
-    arguments=("id",), hidden=("success", "since"), sentence=_forgotten,
+    arguments=("id",), hidden=("success", "since"),
+    sentence=lambda given, row: f"{row.forgotten} experience{'s' * (row.forgotten != 1)} forgotten",
     does="Delete one experience permanently, or all for which every given option holds.",
     examples=("spar memory forget 18ea256e775307670000245362", "spar memory forget --session alice"),
 )})  # fmt: skip

@@ -103,13 +103,12 @@ class RunMessages:
         text = run.reply.text
         if text is not None and is_guarded:
             run.change_reply(Reply())
-        elif text is not None and self.interim.uses_blocks(run):
-            self.interim.send_thoughts_at_once(run)
-            if not (run.sent and _is_known(run, run.session, text)):
-                self.interim.answer_at_once(run, text)
         elif text is not None:
             self.interim.send_thoughts_at_once(run)
-            self._send_answer(run, text)
+            if not self.interim.uses_blocks(run):
+                self._send_answer(run, text)
+            elif not (run.sent and _is_known(run, run.session, text)):
+                self.interim.answer_at_once(run, text)
 
     def ended(self, run: Run, end: End) -> None:
         """Send the failure of a run if no answer was sent.
@@ -350,10 +349,8 @@ class Interim:
 
     def _send(self, run: Run, flow: _Flow, kind: Kind, text: str, sent: AnswerBlock | None) -> None:
         """Send a text, and write a row for a block of the answer."""
-        part = 0
-        if sent is not None:
-            flow.part += 1
-            part = flow.part
+        flow.part += sent is not None
+        part = 0 if sent is None else flow.part
         self._outbox.send(run, MessageSent(run_id=run.id, session=run.session, route=run.session, text=text,
                                            is_answer=kind == "answer", kind=kind, part=part))  # fmt: skip
         if sent is not None and (rows := self._rows_of(OWNER)) is not None:

@@ -71,7 +71,7 @@ class BlockCutter:
     """
 
     __slots__ = ("_before", "_blocks", "_ends", "_fence", "_first", "_is_mid_line", "_line", "_outside", "_scanned",
-                 "_text", "least", "most", "read")  # fmt: skip
+                 "least", "most", "read", "rest")  # fmt: skip
 
     def __init__(self, least: int, most: int) -> None:
         if not 1 <= least <= most or most < SMALLEST:
@@ -79,7 +79,8 @@ class BlockCutter:
                 f"a block has {least} to {most} characters, expected 1 <= least <= most, most >= {SMALLEST}"
             )
         self.least, self.most = least, most
-        self._text = self._before = ""
+        self.rest = ""  # the text that is in no block yet
+        self._before = ""
         self._blocks: list[Block] = []
         #: The number of characters that were scanned, so that tests can measure the work.
         self.read = 0
@@ -88,7 +89,7 @@ class BlockCutter:
     def _begin(self, first: int, fence: _Fence | None) -> None:
         """Begin a block at a position of the text. Args: fence: the fence that the block opens again."""
         #: Whether the block begins in the middle of a line, which cannot open or close a fence.
-        self._is_mid_line = first > 0 and self._text[first - 1 : first] != "\n"
+        self._is_mid_line = first > 0 and self.rest[first - 1 : first] != "\n"
         self._first = self._line = self._scanned = first
         self._fence = fence
         self._before = ""
@@ -101,7 +102,7 @@ class BlockCutter:
 
     def feed(self, piece: str) -> list[Block]:
         """Add the next piece of the text; return the blocks that are complete now."""
-        self._text += piece
+        self.rest += piece
         while self._scan():
             pass
         if self._first:
@@ -110,17 +111,12 @@ class BlockCutter:
 
     def flush(self) -> list[Block]:
         """Return the remaining blocks at the end of the text. A new text may follow."""
-        rest, before = self._text, self._before
-        self._text = ""
+        rest, before = self.rest, self._before
+        self.rest = ""
         self._begin(0, None)
         if rest:
             self._blocks.append(Block(rest, before))
         return self._take_blocks()
-
-    @property
-    def rest(self) -> str:
-        """Return the text that is in no block yet."""
-        return self._text
 
     def _take_blocks(self) -> list[Block]:
         blocks, self._blocks = self._blocks, []
@@ -129,7 +125,7 @@ class BlockCutter:
     def _drop_finished(self) -> None:
         """Drop the text that is in finished blocks."""
         by = self._first
-        self._text = self._text[by:]
+        self.rest = self.rest[by:]
         self._first, self._line, self._scanned = 0, self._line - by, self._scanned - by
         self._ends = [end - by for end in self._ends]
         self._outside = [(start - by, end - by) for start, end in self._outside]
@@ -141,16 +137,16 @@ class BlockCutter:
     def _scan(self) -> bool:
         """Scan the new lines; end a block if possible, and return whether one was ended."""
         limit = self._first + self.most - len(self._before)
-        while (end := self._text.find("\n", self._scanned, limit) + 1) > 0:
+        while (end := self.rest.find("\n", self._scanned, limit) + 1) > 0:
             self.read += end - self._scanned
-            is_blank = not self._text[self._line : end].strip()
+            is_blank = not self.rest[self._line : end].strip()
             self._line_ended(end)
             if is_blank and self._fence is None and end - self._first >= self.least:
                 self._end_block(end)
                 return True
-        if len(self._text) <= limit:
-            self.read += len(self._text) - self._scanned
-            self._scanned = max(self._scanned, len(self._text))
+        if len(self.rest) <= limit:
+            self.read += len(self.rest) - self._scanned
+            self._scanned = max(self._scanned, len(self.rest))
             return False
         self.read += limit - self._scanned
         self._end_block_somewhere(limit)
@@ -158,7 +154,7 @@ class BlockCutter:
 
     def _line_ended(self, end: int) -> None:
         """Process one complete line, up to `end`."""
-        line, start = self._text[self._line : end].rstrip(), self._line
+        line, start = self.rest[self._line : end].rstrip(), self._line
         self._line = self._scanned = end
         match = None if self._is_mid_line else _FENCE.fullmatch(line)
         self._is_mid_line = False
@@ -179,7 +175,7 @@ class BlockCutter:
         least = min(self._first + self.least, limit)
         fence = self._fence
         if fence is None and not self._is_mid_line:
-            match = _FENCE.match(self._text, self._line, limit)
+            match = _FENCE.match(self.rest, self._line, limit)
             if match is not None and _opens(match):  # an unfinished line that opens a fence
                 fence = _Fence(self._line, "", "")
         if fence is None:
@@ -189,7 +185,7 @@ class BlockCutter:
             self._end_block(ends[-1])
         elif (at := self._inside_line(least, limit)) is not None:
             self._end_block(at)
-        elif fence is not None and self._text[self._first : max(fence.start, self._first)].strip():
+        elif fence is not None and self.rest[self._first : max(fence.start, self._first)].strip():
             self._end_block(fence.start)
         elif fence is not None and fence.marker:
             self._end_block_in_fence(fence, least, limit)
@@ -204,7 +200,7 @@ class BlockCutter:
                 if start >= end:
                     break
                 self.read += end - start
-                positions = [match.end() for match in pattern.finditer(self._text, start, end)]
+                positions = [match.end() for match in pattern.finditer(self.rest, start, end)]
                 if at := next((position for position in reversed(positions) if position >= least), 0):
                     return at
         return None
@@ -213,22 +209,22 @@ class BlockCutter:
         """Close a fence that is too long, and open it again in the next block."""
         limit -= len(fence.marker) + 1
         content = self._first if self._before else fence.start + len(fence.line) + 1
-        at = self._text.rfind("\n", max(content, min(least, limit)), limit) + 1
+        at = self.rest.rfind("\n", max(content, min(least, limit)), limit) + 1
         at = at or self._whole_signs(limit)
-        behind = fence.marker if self._text[at - 1] == "\n" else f"\n{fence.marker}"
-        self._blocks.append(Block(self._text[self._first : at], self._before, behind))
+        behind = fence.marker if self.rest[at - 1] == "\n" else f"\n{fence.marker}"
+        self._blocks.append(Block(self.rest[self._first : at], self._before, behind))
         self._begin(at, _Fence(at, fence.marker, fence.line))
 
     def _whole_signs(self, at: int) -> int:
         """Return the last position up to `at` that does not split a combined character."""
         for back in range(min(_MOST_JOINED, at - self._first - 1)):
-            here, before = self._text[at - back], self._text[at - back - 1]
+            here, before = self.rest[at - back], self.rest[at - back - 1]
             if not (unicodedata.combining(here) or here in _JOINERS or before in _JOINERS or before + here == "\r\n"):
                 return at - back
         return at
 
     def _end_block(self, at: int) -> None:
-        self._blocks.append(Block(self._text[self._first : at], self._before))
+        self._blocks.append(Block(self.rest[self._first : at], self._before))
         self._begin(at, None)
 
 

@@ -137,15 +137,11 @@ class SessionTranscripts:
     def add(self, run: Run, action: Action | None, result: ActionResult | None, end: End | None) -> None:
         """Add the entries of a run's cycle, or of its end without a cycle, if there is no store."""
         if self._store() is None:
-            self._keep(run.session, entries_of(run, action, result, end, self._setup.tools, self._clock.now()))
+            self.keep(run.session, entries_of(run, action, result, end, self._setup.tools, self._clock.now()))
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
         """Keep entries in memory, if there is no store."""
-        if self._store() is None:
-            self._keep(session, entries)
-
-    def _keep(self, session: str, entries: Sequence[Entry]) -> None:
-        if not entries:
+        if not entries or self._store() is not None:
             return
         if self._sessions is None:
             self._sessions = OrderedDict()

@@ -341,8 +341,7 @@ class Access:
             is_valid = partial(self._service.tokens.is_valid, token)
         else:
             token, is_valid = session.token, partial(self.sessions.is_valid, session)
-            if self._service.tokens.is_use_due(token):
-                self._note_use(token)
+            self._note_use(token)
             if scope["method"] not in ("GET", "HEAD"):
                 self.demand_own_page(headers)
         self.limits.pass_rate(token.name)
@@ -393,8 +392,7 @@ class Access:
             while the tokens cannot be read.
         """
         await self._read_tokens()
-        tokens = self._service.tokens
-        row = tokens.find(text.strip())
+        row = self._service.tokens.find(text.strip())
         if row is None:
             if wait := self._guesses.wait(peer):
                 sentence = (f"{peer} has sent {MOST_GUESSES} unknown tokens within {GUESSES_WITHIN:g} s, and this is "
@@ -402,8 +400,7 @@ class Access:
                 raise AccessRefusedError(429, "guesses", sentence, retry_after=wait)
             raise AccessRefusedError(401, "unknown", "this token is not known, was revoked or has expired",
                                      challenge=f'{_REALM}, error="invalid_token"')  # fmt: skip
-        if tokens.is_use_due(row):
-            self._note_use(row)
+        self._note_use(row)
         return row
 
     def demand(self, token: TokenRow, scope: Scope) -> None:
@@ -443,11 +440,11 @@ class Access:
             raise NotReadyError(f"the tokens cannot be read now: {error}") from error
 
     def _note_use(self, row: TokenRow) -> None:
-        """Store the use of a token in the agent's event loop, without waiting for the disk."""
-        loop = self._service.agent.requests.loop
-        if loop is None or loop.is_closed() or row.digest in self._noting:
+        """Store the use of a token, if it is due, in the agent's event loop, without waiting for the disk."""
+        loop, tokens = self._service.agent.requests.loop, self._service.tokens
+        if not tokens.is_use_due(row) or loop is None or loop.is_closed() or row.digest in self._noting:
             return
-        work = self._service.tokens.note_use(row)
+        work = tokens.note_use(row)
         try:
             noting = asyncio.run_coroutine_threadsafe(work, loop)
         except RuntimeError:  # the loop was closed just now

@@ -13,7 +13,6 @@ connection is answered 503. Each listener has its own limits.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 import stat
@@ -350,7 +349,7 @@ class Front:
             pairs = zip(self._servers, self._sockets, strict=True)
             await asyncio.gather(*(server.serve(sockets=[listener]) for server, listener in pairs))
 
-        with contextlib.suppress(asyncio.CancelledError):
+        with suppress(asyncio.CancelledError):
             asyncio.run(serve())
 
     def _bind_unix(self) -> socket.socket:

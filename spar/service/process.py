@@ -117,7 +117,8 @@ class Process:
         self.on_started: Callable[[Mapping[str, str]], None] = lambda addresses: None
         self.approval_alerts = ApprovalAlerts(agent.core, agent.health, self.service.waiting.pending)
         alert_quarantines(agent.core, agent.health)
-        self.service.request_stop, self.service.on_reloaded = self._on_stop_command, self._reloaded
+        self.service.request_stop = self._on_stop_command
+        self.service.on_reloaded = lambda settings: logs.set_level(settings.log.level)
         self.listener = serve(self.service)
         self.systemd = SystemdNotifier()
         bounds = loaded.settings.service
@@ -295,9 +296,6 @@ class Process:
                 await self.service.reload()
             await self.service.audit(draft)
 
-    def _reloaded(self, settings: Settings) -> None:
-        self.logs.set_level(settings.log.level)
-
     async def _beat(self) -> None:
         """Send the beats for systemd's watchdog, only while the agent makes progress or waits as intended."""
         every = self.systemd.beat_every
@@ -345,7 +343,8 @@ def run(
         agent = build_agent(loaded)
         log_events(agent.core, agent.reports, agent.setup.modules["sense"].name)
         settings = loaded.settings.log
-        logs = configure(settings.level, settings.format, file=_log_file(loaded))
+        file = None if settings.file is None else loaded.folder / settings.file
+        logs = configure(settings.level, settings.format, file=file)
         if agent.core.traces is not None:
             logs.names = agent.core.traces.names
         for warning in warnings_of(agent):
@@ -439,8 +438,3 @@ def _cancel_tasks(loop: asyncio.AbstractEventLoop, within: float = 1.0) -> int:
     while any(not task.done() for task in tasks) and time.monotonic() < until:
         loop.run_until_complete(asyncio.sleep(0.01))
     return sum(not task.done() for task in tasks)
-
-
-def _log_file(loaded: Loaded) -> Path | None:
-    name = loaded.settings.log.file
-    return None if name is None else loaded.folder / name

@@ -119,9 +119,9 @@ class AttachedLines:
             if self._is_over:
                 break
         if not line:
-            if self._look(0.0) is None:
+            if (stop := self._look(0.0)) is None:
                 fail(f"{self._whose} stands at no breakpoint; spar break list shows those that are set")
-            self._show_stop()
+            self._show_stop(stop)
 
     def _handle(self, line: str) -> None:
         """Carry out one line. An error is said, and the next line goes on."""
@@ -132,8 +132,8 @@ class AttachedLines:
                 case "":
                     pass
                 case "look":
-                    if self._look(0.0) is not None:
-                        self._show_stop()
+                    if (stop := self._look(0.0)) is not None:
+                        self._show_stop(stop)
                 case "json":
                     write(json.dumps(to_builtins(self._stop), indent=None if self._options.as_json else 2))
                 case "set":
@@ -183,12 +183,11 @@ class AttachedLines:
             if left <= 0:
                 fail(f"{self._whose} did not come to a breakpoint within {span(self._wait or 0)}", exits.TIMED_OUT)
             self._look(min(left, WAIT))
-        self._show_stop()
+        self._show_stop(stop)
         return stop
 
-    def _show_stop(self) -> None:
-        assert self._stop is not None
-        show(self._options, to_builtins(self._stop), stop_block(self._stop))
+    def _show_stop(self, stop: Stop) -> None:
+        show(self._options, to_builtins(stop), stop_block(stop))
 
     def _set(self, rest: str, given: list[str]) -> None:
         assert self._stop is not None

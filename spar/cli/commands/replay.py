@@ -134,7 +134,8 @@ def backtest(options: Options, since: datetime | None, other: Path | None, rule:
     if rule and rule not in (names := [str(table.get("name")) for of in (live, loaded) for table in of.settings.rules]):
         known = ", ".join(dict.fromkeys(names)) or "none"
         fail(f"no rule named {rule!r} in either configuration; known: {known}", exits.USAGE)
-    question = {"agent": live.settings.agent.name, "configuration": _digest(loaded), "rule": rule}
+    digest = blake2b(encode(as_table(loaded.settings)), digest_size=8).hexdigest()
+    question = {"agent": live.settings.agent.name, "configuration": digest, "rule": rule}
     tally, is_whole, unread = _counted(options, live, loaded, question, since, checkpoint)
     answer = _answer(tally, str(loaded.path or "the defaults"), rule, since, is_whole=is_whole, unread=unread)
     if page is not None:
@@ -254,11 +255,6 @@ def _continued(path: Path | None, question: Mapping[str, str]) -> Tally:
     for name in others:
         fail(f"checkpoint {str(path)!r} is of another {name}; name another file, or delete it", exits.USAGE)
     return tally
-
-
-def _digest(loaded: Loaded) -> str:
-    """Return a digest of a configuration."""
-    return blake2b(encode(as_table(loaded.settings)), digest_size=8).hexdigest()
 
 
 def _write(path: Path, content: bytes) -> None:
