@@ -12,7 +12,6 @@
     transcripts  transcripts, which are append-only: their statements, and the store that runs these
     sessions     sessions: their statements, and the store that runs these
     counts       adds up the counts of each agent from the ends of its cycles
-    records      small versioned rows by kind and id, changed by compare-and-set
     own_rows     small rows by owner and key
     audit        the audit log: who changed what, a chain of entries
     events       the events of the journal, which are only ever added

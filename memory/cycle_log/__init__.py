@@ -6,10 +6,8 @@ that many cycles share, such as earlier requests to a model, are stored once (`m
 large for a row is cut: each part gets a share of the room. A cycle that is read back has a `Fault` of the kind
 `truncated` for each part that was cut.
 
-rows       encodes a cycle, masks it and writes it
-shares     cuts a large cycle so that it fits into a row
-compact    leaves out the defaults and repetitions of the record of a model's cycle
-body       leaves repeated parts out of a body, and puts them back when it is read
+rows       encodes a cycle, masks it, cuts a large one and writes it
+body       leaves defaults and repeated parts out of a body, and puts them back when it is read
 queries    lists and finds cycles
 """
 

@@ -1,11 +1,16 @@
-"""Small state of an open memory: values by key, small rows by owner, versioned records by kind."""
+"""Small state of an open memory: values by key, small rows by owner, versioned records by kind.
+
+Records are changed by compare-and-set: `keep_record` and `drop_record` run in the writer's thread, `all_records` in a
+reader's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
-from memory import audit, own_rows, records
+from memory import audit, events, own_rows
 from memory.codec import decode, encode, exactly, safe, sealed
 from memory.engine.own_keys import OWN_KEYS, SAVE
 from memory.stores.open_memory import OpenMemory
@@ -16,6 +21,48 @@ from spar.records.journal import RowChange
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
+
+
+_KEEP = (
+    "INSERT INTO record (kind, id, version, value) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (kind, id) DO UPDATE SET version = excluded.version, value = excluded.value"
+)
+
+
+def all_records(connection: Connection, kind: str) -> list[Record]:
+    """Return the rows of a kind, ordered by id."""
+    rows = connection.execute("SELECT id, version, value FROM record WHERE kind = ? ORDER BY id", (kind,))
+    return [Record(str(id), int(str(version)), decode(str(value), object)) for id, version, value in rows]
+
+
+def keep_record(connection: Connection, kind: str, id: str, text: str, expect: int | None, at: float) -> int:
+    """Write a row. Return its new version.
+
+    Each change also adds a fact with the new version and its checksum, so that a row that was altered or removed from
+    outside is noticed. Args: expect: the version that the row must have, 0 for no row, None for any.
+    Raises: ConflictError when the row has another version.
+    """
+    stored = connection.execute("SELECT version FROM record WHERE kind = ? AND id = ?", (kind, id)).get
+    version = int(str(stored)) if stored is not None else 0
+    if expect is not None and expect != version:
+        has = f"has version {version}" if version else "does not exist"
+        raise ConflictError(f"{kind} {id!r} {has}, expected {f'version {expect}' if expect else 'that it does not'}")
+    connection.execute(_KEEP, (kind, id, version + 1, text))
+    _note(connection, at, kind, id, {"version": version + 1, "crc": crc32(text.encode())})
+    return version + 1
+
+
+def drop_record(connection: Connection, kind: str, id: str, at: float) -> bool:
+    """Delete a row. Return whether there was one."""
+    connection.execute("DELETE FROM record WHERE kind = ? AND id = ?", (kind, id))
+    is_gone = connection.changes() > 0
+    if is_gone:
+        _note(connection, at, kind, id, {"version": 0})
+    return is_gone
+
+
+def _note(connection: Connection, at: float, kind: str, id: str, body: dict[str, int]) -> None:
+    events.append(connection, [(at, "", id, f"record.{kind}", encode(body))])
 
 
 class StateStore(OpenMemory):
@@ -76,7 +123,7 @@ class StateStore(OpenMemory):
 
     async def records(self, kind: str) -> list[Record]:
         """Return all records of a kind, ordered by id."""
-        return await self._read(lambda connection: records.all_of(connection, safe(kind)))
+        return await self._read(lambda connection: all_records(connection, safe(kind)))
 
     async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
         """Write a record. Return its new version when it is as safe as `durability` says.
@@ -92,7 +139,7 @@ class StateStore(OpenMemory):
 
         def write(connection: Connection) -> int | ConflictError:
             try:
-                return records.keep(connection, safe(kind), safe(id), text, expect, at)
+                return keep_record(connection, safe(kind), safe(id), text, expect, at)
             except ConflictError as error:  # returned and not raised, since the journal's rows must be committed
                 return error
             finally:
@@ -110,7 +157,7 @@ class StateStore(OpenMemory):
         probe = "SELECT value FROM record WHERE kind = ? AND id = ?", (safe(kind), safe(id))
 
         def drop(connection: Connection) -> bool:
-            return records.drop(connection, safe(kind), safe(id), at)
+            return drop_record(connection, safe(kind), safe(id), at)
 
         return await self._file.commit(audit.audited(drop, kind, self._clock, probe))
 

@@ -6,11 +6,9 @@ conditions  conditions on texts and parameters
 cases      the form of a case: messages, tools that answer, what must hold
 recorded   makes a case of a run or a cycle that happened
 reading    reads files of cases, and names file and line of what is wrong in one
-stand_ins  the tools that answer, and the planner that plays a past conversation again
-playing    plays a case against a configuration; gives up when the model is away
-judging    says what holds of a trial, and what does not
+playing    plays a case against a configuration, with tools that answer; gives up when the model is away
 command    the command `spar eval`
-summary    sums up the trials of a configuration, and the difference of two, with intervals
+summary    judges trials, sums up those of a configuration, and the difference of two, with intervals
 
 `shipped/` has the cases that are played when no file is named, a file for each subject.
 """

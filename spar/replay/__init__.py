@@ -6,8 +6,7 @@ an answer of a model comes from the record.
 
 tally       numbers of decisions that were made again
 tape        recorded cycles of a store, and the inputs of each decision
-past        the store, the clock and the conversation as they were at a time; nothing can be written
-deciding    a planner of a configuration without effects, and its decisions
+deciding    a planner of a configuration without effects, in a past that cannot be written; its decisions
 difference  compares two decisions; pure
 reasons     says why a recorded cycle went as it did; pure
 again       decides one recorded cycle again, and says what differs

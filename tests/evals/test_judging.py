@@ -11,10 +11,8 @@ from pydantic import TypeAdapter
 
 from spar.evals.cases import EvalCase
 from spar.evals.conditions import fits
-from spar.evals.judging import judge
-from spar.evals.playing import Trial
-from spar.evals.stand_ins import CallMade
-from spar.evals.summary import Summary, differences, mean, rate, rate_difference
+from spar.evals.playing import CallMade, Trial
+from spar.evals.summary import Summary, differences, judge, mean, rate, rate_difference
 from spar.records.runs import RunStatus
 
 

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 
 from spar.errors import ConfigError
 from spar.evals.cases import EvalCase
-from spar.evals.judging import judge
 from spar.evals.playing import ModelAwayError, Trial, check, play_all
+from spar.evals.summary import judge
 from tests.evals.scripted import configured
 from tests.servers.llm import LlmServer
 from tests.servers.llm_replies import FAULTS, ToolCall, says

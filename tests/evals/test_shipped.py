@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from spar.evals.cases import EvalCase
-from spar.evals.judging import judge
 from spar.evals.playing import Trial, play_all
 from spar.evals.reading import read_cases
+from spar.evals.summary import judge
 from tests.evals.scripted import SCRIPTS, ScriptedModel, configured
 from tests.servers.llm import LlmServer
 from tests.servers.llm_requests import Asked

@@ -14,7 +14,7 @@ from msgspec import NODEFAULT
 from benchmarks.record import conversation, stored
 from memory import Memory, cycle_log, pieces
 from memory.codec import sealed
-from memory.cycle_log.compact import _defaults, with_repetition, without_repetition
+from memory.cycle_log.body import _defaults, with_repeats, without_repeats
 from spar.types import (
     Action,
     ActionResult,
@@ -134,9 +134,9 @@ PARTS = st.recursive(
 def test_any_json_comes_back_from_its_compact_form(value: Any) -> None:
     twice = json.loads(json.dumps([value, {"again": value}, value]))
 
-    compact = json.dumps(without_repetition(twice))
+    compact = json.dumps(without_repeats(twice))
 
-    assert json.dumps(with_repetition(json.loads(compact))) == json.dumps(twice)
+    assert json.dumps(with_repeats(json.loads(compact))) == json.dumps(twice)
     assert len(compact) <= len(json.dumps(twice))
 
 

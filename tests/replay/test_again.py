@@ -15,7 +15,7 @@ from spar.loop.plan_stream import join_actions
 from spar.protocols import Context
 from spar.records.transcript import Entry
 from spar.replay.again import again
-from spar.replay.past import conversation_before
+from spar.replay.deciding import conversation_before
 from spar.replay.tape import Tape
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Perception, replace
 from tests.replay.tapes import BEGAN, configured, cycle, decided, reading, rule, taped

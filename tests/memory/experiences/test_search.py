@@ -17,7 +17,7 @@ import apsw
 import pytest
 
 from memory import Memory
-from memory.experiences import propose, rows, vectors
+from memory.experiences import embedding, rows
 from memory.experiences import search as search_module
 from memory.experiences.rows import ExperienceFilter
 from memory.experiences.search import search
@@ -238,7 +238,7 @@ async def test_a_row_whose_words_change_is_embedded_again() -> None:
 @pytest.mark.parametrize("has_numpy", [True, False])
 async def test_a_byte_for_a_number_keeps_how_near_texts_are(has_numpy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_numpy:
-        monkeypatch.setattr(vectors, "find_spec", lambda name: None)
+        monkeypatch.setattr(embedding, "find_spec", lambda name: None)
     words = Words()
     texts = ["key cellar cat cow", "zebra cellar", "kite", "key key cellar apple"]
     async with Memory.open("sqlite://:memory:", embedder=words) as memory:
@@ -293,8 +293,8 @@ async def test_an_embedder_that_cannot_be_loaded_is_told_once_and_words_do() -> 
 
 
 def test_the_rows_that_are_ranked_do_not_grow_with_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(propose, "BUDGET", 60)
-    monkeypatch.setattr(propose, "COUNTED", 100)
+    monkeypatch.setattr(search_module, "BUDGET", 60)
+    monkeypatch.setattr(search_module, "COUNTED", 100)
     connection = database.prepare(str(tmp_path / "memory.db"), "off").connection
     ranked: list[str] = []
     efforts: list[float] = []
