@@ -20,7 +20,6 @@ whose `path` (`("rules", 2, "calls", 0, "params", "text")`) is the place of the 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -99,12 +98,13 @@ def read_rules(tables: Sequence[Mapping[str, Any]], tools: Collection[str] | Non
     Args: tools: the names of the tools that exist, None when not known.
     """
     rules = tuple(_rule(number, table, tools) for number, table in enumerate(tables))
-    counts = Counter(rule.name for rule in rules)
+    names = set[str]()
     for rule in rules:
-        if counts[rule.name] > 1 and next(r for r in rules if r.name == rule.name) is not rule:
+        if rule.name in names:
             raise ConfigError(
                 f"two rules are named {rule.name!r}; give each its own", path=("rules", rule.number, "name")
             )
+        names.add(rule.name)
     return rules
 
 

@@ -128,18 +128,9 @@ class Verifications:
         verify = self._of.get(rule.name)
         if verify is None or not cycle_id:
             return
-        incident = perception.attributes.get("incident")
-        pending = Pending(
-            rule.name,
-            cycle_id,
-            perception.id,
-            perception.at.timestamp(),
-            self._clock.now().timestamp() + verify.within,
-            (perception.subject or "")[:_LONGEST],
-            incident[:_LONGEST] if isinstance(incident, str) else "",
-            perception.trust,
-            perception.session,
-        )
+        at, due = perception.at.timestamp(), self._clock.now().timestamp() + verify.within
+        about, trust, session = _things(perception), perception.trust, perception.session
+        pending = Pending(rule.name, cycle_id, perception.id, at, due, **about, trust=trust, session=session)
         if self._rows is not None:
             self._rows.keep(pending.key, to_builtins(pending), cycle_id=cycle_id)
         self._put(pending)
@@ -150,12 +141,7 @@ class Verifications:
         if not self._pending:
             return
         for match_input in inputs:
-            perception = match_input.perception
-            incident = perception.attributes.get("incident")
-            things = [("subject", (perception.subject or "")[:_LONGEST]), ("subject", "")]
-            if isinstance(incident, str) and incident:
-                things.append(("incident", incident[:_LONGEST]))
-            for thing in dict.fromkeys(things):
+            for thing in dict.fromkeys((*_things(match_input.perception).items(), ("subject", ""))):
                 for pending in list(self._about.get(thing, {}).values()):
                     self._match(pending, match_input)
 
@@ -215,6 +201,15 @@ class Verifications:
         self._timed = first
         wait = max(0.0, first - self._clock.now().timestamp())
         self._timer = self._clock.call_at(self._clock.monotonic() + wait, self._expire)
+
+
+def _things(perception: Perception) -> dict[str, str]:
+    """Return the subject and the incident of a perception as they are compared, each "" if there is none."""
+    incident = perception.attributes.get("incident")
+    return {
+        "subject": (perception.subject or "")[:_LONGEST],
+        "incident": incident[:_LONGEST] if isinstance(incident, str) else "",
+    }
 
 
 def _unheard(word: Feedback, done: Callable[[], None]) -> None:

@@ -150,9 +150,12 @@ def _of_cycle(cycle: CycleRecord) -> RecordedCase:
 
 def _finished(case: Mapping[str, Any], origin: str, *gaps: str) -> RecordedCase:
     """Return a case without empty parts and without secrets. Args: gaps: sentences about what is missing."""
-    filled = {key: value for key, value in case.items() if value}
     about = (f"Of {origin}.", *gaps, "`expect` is what happened: change it to what must happen.")
-    return RecordedCase(masked(json.loads(json.dumps(filled))), tuple(masked(list(about))))
+    return RecordedCase(masked(json.loads(json.dumps(_filled(**case)))), tuple(masked(list(about))))
+
+
+def _filled(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value}
 
 
 # -- reading
@@ -251,15 +254,9 @@ def _history(entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
         if not (texts := _texts(own)):
             continue
         end = next((entry.body for entry in own if entry.kind == "end"), {})
-        calls = [
-            {"tool": call.tool, **({"params": dict(call.params)} if call.params else {}), **_outcome(call)}
-            for call in _calls_of(own)
-        ]
-        yield {
-            "user": "\n\n".join(texts),
-            **({"calls": calls} if calls else {}),
-            "agent": str(end.get("reply") or end.get("error") or TOKEN),
-        }
+        calls = [_filled(tool=call.tool, params=dict(call.params)) | _outcome(call) for call in _calls_of(own)]
+        agent = str(end.get("reply") or end.get("error") or TOKEN)
+        yield _filled(user="\n\n".join(texts), calls=calls, agent=agent)
 
 
 def _outcome(call: _PastCall) -> dict[str, Any]:
@@ -291,7 +288,7 @@ def _tools(calls: Sequence[_PastCall], cycles: Iterable[CycleRecord], asked: Ite
     questions = {approval.call.tool: approval for approval in asked}
     for name in {call.tool for call in calls} - tools.keys():  # it is known by its calls alone
         params: dict[str, Any] = {key: {} for call in calls if call.tool == name for key in call.params}
-        tools[name] = {"description": name, **({"params": params, "optional": list(params)} if params else {})}
+        tools[name] = _filled(description=name, params=params, optional=list(params))
     for name, tool in tools.items():
         if name in questions:
             tool["approval"] = "ask"
@@ -333,11 +330,9 @@ def _offered(cycle: CycleRecord) -> Iterator[tuple[str, dict[str, Any]]]:
             name = properties.get("_tool", {}).get("const")
             params = {key: _value(value) for key, value in properties.items() if not key.startswith("_")}
             optional = [key for key in params if key not in call.get("required", ())]
-            tool: dict[str, Any] = {"description": call.get("description") or str(name)}
-            tool |= {"params": params} if params else {}
-            tool |= {"optional": optional} if optional else {}
             if name:
-                yield str(name), tool
+                about = call.get("description") or str(name)
+                yield str(name), _filled(description=about, params=params, optional=optional)
 
 
 def _value(schema: Any) -> Any:
@@ -353,15 +348,11 @@ def _expected(calls: Sequence[_PastCall], asked: Iterable[Approval], status: str
     """Return what must hold: the calls that were made, the answer, the questions to people."""
     counts = Counter((call.tool, json.dumps(_conditions(call.params), sort_keys=True)) for call in calls)
     expected = [
-        {"tool": tool, **({"params": json.loads(params)} if params != "{}" else {}), "times": number}
-        for (tool, params), number in counts.items()
+        _filled(tool=tool, params=json.loads(params), times=number) for (tool, params), number in counts.items()
     ]
-    tools = sorted({approval.call.tool for approval in asked})
+    answer = {"contains": [reply]} if reply and status == "ok" and not is_silent else None
+    approvals = sorted({approval.call.tool for approval in asked})
     return {
-        "status": status,
-        "calls": expected,
-        "only": True,
-        **({"answer": {"contains": [reply]}} if reply and status == "ok" and not is_silent else {}),
-        **({"silent": True} if is_silent else {}),
-        **({"approvals": tools} if tools else {}),
-    }
+        "status": status, "calls": expected, "only": True,
+        **_filled(answer=answer, silent=is_silent, approvals=approvals),
+    }  # fmt: skip
