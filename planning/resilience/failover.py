@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, nullcontext, suppress
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -335,7 +335,9 @@ class Models:
         route.breaker, is_probe = route.breaker.begun(self._clock.monotonic())
         is_known = is_handed_out = False
         try:
-            with await self._reserve(route, request) as reservation:
+            reservation = await self._reserve(route, request)
+            settle = _no_settlement if reservation is None else reservation.settle
+            with reservation or nullcontext():
                 route.requests += 1
                 used: Counter[Quantity] = Counter()
                 try:
@@ -350,23 +352,23 @@ class Models:
                     is_known = True
                     fault = self._note(route, error, is_probe)
                     if fault.treatment.is_free and not is_handed_out:
-                        reservation.settle(NOTHING)
+                        settle(NOTHING)
                     elif used:
-                        reservation.settle({**used, "requests": 1})
+                        settle({**used, "requests": 1})
                     raise fault from (None if fault is error else error)
                 is_known = True
                 route.answered_at = self._clock.monotonic()
                 self._set_breaker(route, route.breaker.succeeded(is_probe=is_probe))
                 if used:
-                    reservation.settle({**used, "requests": 1})
+                    settle({**used, "requests": 1})
         finally:
             if not is_known:
                 route.breaker = route.breaker.abandoned(is_probe=is_probe)
 
-    async def _reserve(self, route: _Route, request: Request) -> RequestReservation | _Free:
-        """Return a reservation for the largest possible use. Raises: BudgetError when the budgets do not allow it."""
+    async def _reserve(self, route: _Route, request: Request) -> RequestReservation | None:
+        """Return a reservation for the largest possible use; None without budgets. Raises: BudgetError."""
         if self.budgets is None:
-            return _Free()
+            return None
         most = getattr(route.model, "most", None)
         amounts = await most(request) if callable(most) else _UNKNOWN
         amounts = {"cached_tokens": amounts["tokens"], **amounts}  # a cache may serve any of them
@@ -397,17 +399,8 @@ class Models:
             self._report_state(_model_state(route))
 
 
-class _Free:
-    """Reservation of nothing, for models without budgets."""
-
-    def __enter__(self) -> _Free:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        pass
-
-    def settle(self, used: Mapping[Quantity, int | None] | None = None) -> None:
-        pass
+def _no_settlement(used: Mapping[Quantity, int | None]) -> None:
+    """Settle nothing, because there are no budgets."""
 
 
 def _model_state(route: _Route) -> ModelState:

@@ -179,11 +179,8 @@ def placeholders_in(compiled: Any) -> Iterator[Placeholder]:
     """Yield every placeholder of a compiled value."""
     if isinstance(compiled, Template):
         yield from compiled.placeholders
-    elif isinstance(compiled, dict):
-        for item in compiled.values():
-            yield from placeholders_in(item)
-    elif isinstance(compiled, list):
-        for item in compiled:
+    elif isinstance(compiled, (dict, list)):
+        for item in compiled.values() if isinstance(compiled, dict) else compiled:
             yield from placeholders_in(item)
 
 
