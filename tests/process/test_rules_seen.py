@@ -1,6 +1,7 @@
-"""Every shipped rule, seen to fire and to resolve: a real service in real trouble, a real Prometheus.
+"""Shipped rules as a service in trouble meets them: seen to fire and to resolve by a real Prometheus.
 
 What is to hold for minutes or hours holds for seconds here (`Watcher`); the expressions are those that are shipped.
+Each rule fires and resolves in `tests/observe/test_shipped_rules.py`, by series as `tests/service` shows them.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -17,8 +17,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from spar.observe.shipped import shipped
-from spar.service import exit_codes as exits
 from tests.ports import free_port
 from tests.process.conftest import PATIENCE, Service, Spar, until
 from tests.process.test_channels import CHANNEL
@@ -34,20 +32,10 @@ pytestmark = [
     ),
 ]
 
-#: The rules that each test below, or in `test_watched_from_outside`, sees.
-SEEN = {
-    "SparDown", "SparAgentFailed", "SparPausedLong", "SparProviderDown",
-    "SparFailing", "SparErrorsBurnFast", "SparErrorsBurnSlow", "SparSensorStale", "SparChannelDown",
-    "SparBlocked", "SparApprovalOld", "SparDiskLow", "SparMemoryHigh",
-    "SparRestarting", "SparCallsInDoubt", "SparModuleRestarts", "SparBudgetNearlySpent", "SparDeadLetters",
-    "SparPhaseStuck", "SparStuck", "SparTriggerMissed", "SparBacklog", "SparUndelivered", "SparLosing",
-    "SparRunsFailing", "SparNodeIdle",
-}  # fmt: skip
-
 PARTS = (
     CHANNEL
     + '''
-import os, pathlib, time, uuid
+import pathlib, time, uuid
 from spar import Action, Call, tool
 from spar.types import Perception
 
@@ -91,26 +79,15 @@ async def plan(perceptions):
         raise PermanentError("no answer is known")
     if said and said[0] == "well?":
         return Action(output="well")
-    if said and said[0].startswith("die"):
-        os._exit(9)
     if said and said[0].startswith("ask") and not pathlib.Path("asked").exists():
         pathlib.Path("asked").touch()
         return Action(calls=[Call("pay", {})])
-    if said and said[0].startswith("hang") and not pathlib.Path("hanging").exists():
-        return Action(calls=[Call("hang", {})])
     return Action(calls=[Call("look", {})])
 
 
 @tool(effect="once", approval="ask")
 async def pay() -> str:
     return "paid"
-
-
-@tool(effect="once", safe_with_untrusted=True)  # a tick may come in the cycle of the message
-async def hang() -> str:
-    pathlib.Path("hanging").touch()
-    await asyncio.sleep(3600)
-    return "never"
 
 
 @tool(effect="read", safe_with_untrusted=True)
@@ -170,8 +147,6 @@ senders = ["post:nobody"]
 [[tools]]
 use = "mine:pay"
 [[tools]]
-use = "mine:hang"
-[[tools]]
 use = "mine:look"
 
 [budgets]
@@ -183,10 +158,6 @@ format = "json"
 """
 
 
-def test_every_rule_is_seen() -> None:
-    assert set(re.findall(r"- alert: (\w+)", shipped("rules.yml"))) == SEEN
-
-
 @pytest.fixture
 def troubled(spar: Spar) -> Spar:
     """A folder of a service whose parts fail while a file of that name is there."""
@@ -195,17 +166,6 @@ def troubled(spar: Spar) -> Spar:
     spar.write(CONFIG)
     spar.environ["SPAR_SERVICE__PORT"] = str(free_port())
     return spar
-
-
-def started(watcher: Watcher, before: str = "") -> str:
-    """Wait for the scrape of another process than the one that began at this time; return when it began."""
-
-    def begun() -> str | None:
-        value: str = watcher.series('process_start_time_seconds{job="spar"}')[0]["value"][1]
-        return None if value == before else value
-
-    text: str = until(begun, "the scrape of another process")
-    return text
 
 
 def fires(watcher: Watcher, *names: str) -> None:
@@ -277,57 +237,6 @@ def test_what_waits_or_is_spent_is_told_until_it_goes_on(troubled: Spar, start: 
     (troubled.folder / "block").unlink()
     resolves(watcher, "SparBudgetNearlySpent", "SparApprovalOld", "SparUndelivered", "SparPhaseStuck",
              "SparTriggerMissed", "SparBacklog", "SparStuck", "SparBlocked")  # fmt: skip
-
-
-def test_a_service_that_ends_again_and_again_is_told_with_what_that_leaves(
-    troubled: Spar, start: Any, watch: Watch
-) -> None:
-    small = {"SPAR_SERVICE__MEMORY_SOFT": "1", "SPAR_SERVICE__MIN_FREE_DISK": str(1 << 60)}
-    service = start(environ={**small, "SPAR_SERVICE__MEMORY_HARD": "0"})
-    until(lambda: service.address, "its address")
-    watcher = watch(service)
-    fires(watcher, "SparDiskLow", "SparMemoryHigh")
-    service.kill()
-
-    service = start().ready()
-    asked(service, "hang on", "a call")
-    until((troubled.folder / "hanging").exists, "the call begun")
-    with contextlib.suppress(ConnectionError):  # accepted; it may die before it has said so
-        asked(service, "die of me", "a guest")
-    for _ in range(5):
-        letters = until(
-            lambda process=service.process: process.poll() is not None or troubled("dead", "list", "--json").json,
-            "its death, or what was put aside",
-        )
-        if letters is not True:
-            break
-        service = start()
-    fires(watcher, "SparDeadLetters", "SparCallsInDoubt")
-    begun = started(watcher)
-    for _ in range(20):  # more than the rule wants: on a busy machine some have left the watcher's window
-        if "SparRestarting" in watcher.firing():
-            break
-        service.kill()
-        service = start()
-        begun = started(watcher, begun)
-    fires(watcher, "SparRestarting")
-    service.ready()
-    for letter in letters:
-        assert troubled("dead", "drop", letter["id"]).code == 0
-    for doubt in troubled("calls", "list", "--json").json:
-        assert troubled("calls", "resolve", doubt["id"], "failed").code == 0
-
-    memory = troubled.state / "memory.db"
-    memory.with_name("memory.db.lock").unlink()  # somebody tidies up, and starts another one on the same memory
-    second = start(environ={"SPAR_SERVICE__STATE_DIR": "other", "SPAR_MEMORY__URL": f"sqlite:///{memory}",
-                            "SPAR_SERVICE__PORT": "0"})  # fmt: skip
-    assert service.wait() == exits.GAVE_UP, service.err
-    assert "taken over" in (troubled.state / "gave_up").read_text()
-    second.kill()
-    start().ready()
-    fires(watcher, "SparAgentFailed")
-    resolves(watcher, "SparDiskLow", "SparMemoryHigh", "SparDeadLetters", "SparCallsInDoubt", "SparRestarting",
-             "SparAgentFailed")  # fmt: skip
 
 
 @pytest.mark.skipif(programs() is None and not os.environ.get("CI"), reason="needs PostgreSQL")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import stat
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from spar.service import exit_codes as exits
 from tests.process.conftest import PATIENCE, in_one_process
 
 pytestmark = pytest.mark.process
@@ -279,6 +281,18 @@ def test_hang_up_reloads_what_changed_and_a_broken_file_keeps_the_old_configurat
     assert spar("config", "check").code == 78
     assert spar("status").code == 0
     assert spar("stop").code == 0
+
+
+def test_a_service_whose_memory_another_one_took_over_gives_up_and_the_next_one_tells_so(spar: Any, start: Any) -> None:
+    first = start().ready()
+    memory = spar.state / "memory.db"
+    memory.with_name("memory.db.lock").unlink()  # somebody tidies up, and starts another one on the same memory
+    second = start(environ={"SPAR_SERVICE__STATE_DIR": "other", "SPAR_MEMORY__URL": f"sqlite:///{memory}"})
+    assert first.wait() == exits.GAVE_UP, first.err
+    assert "taken over" in (spar.state / "gave_up").read_text()
+    second.kill()
+    third = start().ready()
+    assert re.search(r'spar_agent_gave_up_timestamp_seconds\{agent="main"\} [1-9]', third.get("/metrics").text)
 
 
 # -- what it must not be stopped by

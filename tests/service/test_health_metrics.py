@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as read_plain
 
+from memory import Memory
 from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
 from spar import Agent, __version__
 from spar.events import LoopCompleted
+from spar.facts import PutAside
 from spar.health.judge import Pressure, ResourceBounds
 from spar.observe.stats import MOST_TOOLS
 from spar.protocols import SensorContext, SensorSpec
+from spar.records.journal import Item
 from spar.service.agent_metrics import HEALTH, PER_AGENT, PUSHED
 from spar.service.metrics import MOST_VALUES, OTHER, Metrics, bounded
 from spar.testing import ScriptedSense, VirtualClock
-from spar.types import Call, CallResult, Perception
+from spar.types import Action, Call, CallResult, Perception
+from tests.journal.left import left_behind, opened, planned, started
 
 
 def samples(agent: Agent, name: str) -> dict[tuple[str, ...], float]:
@@ -213,6 +218,15 @@ async def test_calls_sandboxes_and_what_is_in_doubt_are_told_where_parts_tell_th
     agent = Agent(act=Actor())
     assert samples(agent, "spar_call_longest_running_seconds") == {("shell",): 9.0}
     assert samples(agent, "spar_sandbox_level") == {("shell",): 2.0}
+
+
+async def test_what_a_dead_process_left_for_people_is_told(tmp_path: Path, clock: VirtualClock) -> None:
+    pay = Call("pay", id="p")
+    poison = PutAside(session="main", item=Item("p1", Perception("poison", id="p1"), attempts=3), reason="why")
+    await left_behind(tmp_path, opened(Perception("go", id="g")), planned(Action((pay,))), started(pay), poison)
+    async with Agent(memory=Memory(f"sqlite:///{tmp_path / 'memory.db'}"), clock=clock) as agent:
+        await clock.sleep(1)
+        assert samples(agent, "spar_in_doubt") == samples(agent, "spar_dead_letters") == {(): 1.0}
 
 
 async def test_a_part_that_cannot_tell_how_it_is_costs_nobody_the_rest() -> None:
