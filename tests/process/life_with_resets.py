@@ -1,15 +1,14 @@
 """One life of an agent whose session begins anew in the middle of a run, with more that waits; run as a process.
 
 `python life_with_resets.py FOLDER begin|plan|end`: the first life says some things and resets, in the middle of a call
-or of a plan; it is told by `SPAR_CRASH` where to die, or by `RESET_CRASH` and `RESET_CRASH_LOG` with the same values,
-which count only from the reset on. The second one lets everything come to its end, and prints what is so.
+or of a plan; it is told by `SPAR_CRASH` where to die. The second one lets everything come to its end, and prints what
+is so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,6 @@ from typing import Any
 from memory import Memory
 from memory.care.integrity import verify
 from spar import Action, Agent, Call, Context, Perception, tool
-from spar.failpoints import arm, crashpoint
 
 RUNS = ("first", "long", "waiting", "steered", "other")
 
@@ -62,9 +60,6 @@ async def life(folder: Path, which: str) -> dict[str, Any]:
             await agent.submit("waiting", session="alice", idempotency_key="waiting")
             await agent.submit("steered", session="alice", idempotency_key="steered", mode="steer")
             await agent.submit("other", session="bob", idempotency_key="other")
-            crashpoint("life.before_reset")
-            if any(name.startswith("RESET_CRASH") for name in os.environ):
-                arm({name.replace("RESET", "SPAR"): value for name, value in os.environ.items() if "RESET_" in name})
             await agent.reset("alice", by="tom")
             (folder / "promised").touch()
             await agent.stop(1.0)

@@ -110,9 +110,11 @@ def test_a_message_during_a_run_waits_in_sight_and_steers_it(talk: House) -> Non
     assert talk.lines("book.txt") == ["one"]
 
 
-def test_a_call_is_decided_about_in_its_place(talk: House) -> None:
+def test_a_call_is_decided_about_in_its_place_but_not_by_what_was_begun_before_the_question(talk: House) -> None:
     def pay(text: str) -> Reply:
-        return says("then not") if "not today" in text else payment(text)
+        if "after the note" in text:
+            return says("", note("one", "go", _id="a"), ToolCall("pay", {"to": "baker", "amount": 30, "_after": ["a"]}))
+        return says("then not") if "not today" in text else says("understood") if "today" in text else payment(text)
 
     talk.told(pay=pay)
     with chatting(talk) as chat:
@@ -128,18 +130,7 @@ def test_a_call_is_decided_about_in_its_place(talk: House) -> None:
             chat.shows(RESTS)
             assert "run it?" not in "\n".join(chat.shown)
         assert chat.text.count("– pay to=baker, amount=30: denied: not today") == 1
-    assert talk.lines("paid.txt") == ["30 to baker", "5 to miller"]
-
-
-def test_what_was_begun_before_a_question_is_a_message_and_no_answer(talk: House) -> None:
-    def pay(text: str) -> Reply:
-        if "today" in text:
-            return says("understood")
-        return says("", note("one", "go", _id="a"), ToolCall("pay", {"to": "baker", "amount": 30, "_after": ["a"]}))
-
-    talk.told(pay=pay)
-    with chatting(talk) as chat:
-        chat.say("[pay] pay the baker")
+        chat.say("[pay] pay the baker after the note")
         chat.shows("▸ note")
         chat.type("yes, but not ")
         talk.open("go")
@@ -147,7 +138,7 @@ def test_what_was_begun_before_a_question_is_a_message_and_no_answer(talk: House
         chat.say("today")
         chat.shows("understood")
         chat.shows(RESTS)
-    assert not talk.lines("paid.txt")
+    assert talk.lines("paid.txt") == ["30 to baker", "5 to miller"]
 
 
 def test_a_failed_call_tells_its_reason_and_is_unfolded(talk: House) -> None:

@@ -1,11 +1,9 @@
-"""A run followed from outside: as server-sent events, on the command line, over the death of the service."""
+"""A run followed from outside: as server-sent events and on the command line."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -80,9 +78,8 @@ def teller(telling: Service) -> Iterator[Service]:
     """The service of all tests; what waits goes on behind each."""
     yield telling
     (go := telling.spar.folder / "go").touch()
-    if telling.process.poll() is None:
-        until(lambda: not telling.agent["open_runs"], "the end of what waited")
-        go.unlink()
+    until(lambda: not telling.agent["open_runs"], "the end of what waited")
+    go.unlink()
 
 
 @pytest.fixture
@@ -187,25 +184,3 @@ def test_the_command_line_sends_follows_aborts_and_shows_the_transcript(teller: 
     assert "look: ok" in shown.out
     assert "talk" in spar("sessions", "transcripts").out
     assert spar("sessions", "transcript", "nowhere").code == exits.FAILED
-
-
-def test_following_goes_on_over_the_death_of_the_service(teller: Any, spar: Any, start: Callable[..., Any]) -> None:
-    run_id = submitted(teller, "wait")
-    command = [sys.executable, "-m", "spar", "runs", "follow", run_id]
-    with spar.popen(
-        command, cwd=spar.folder, env=spar.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as follower:
-        try:
-            assert follower.stdout is not None
-            assert follower.stdout.read(9) == b"once upon"
-            teller.kill()
-            start().ready()
-            (spar.folder / "go").touch()
-            out, err = follower.communicate(timeout=PATIENCE)
-        finally:
-            follower.kill()
-
-    assert follower.returncode == 0, err
-    assert out.decode().rstrip().endswith("once upon a time")
-    transcript = spar("--json", "sessions", "transcript", "main").json
-    assert [entry["kind"] for entry in transcript if entry["run_id"] == run_id] == ["user", "turn", "end"]

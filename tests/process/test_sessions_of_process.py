@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,8 @@ from tests.process.template import Forked, clean_environ
 
 pytestmark = pytest.mark.process
 LIFE = Path(__file__).with_name("life_with_resets.py")
-#: Where a process dies in the middle of a reset, and what becomes of it; before and after, as it falls out.
+#: Where a process dies in the middle of a reset, and what becomes of it.
 DEATHS = {"session.reset_told": False, "session.reset": False, "session.reset_kept": True}
-AROUND = ("cycle.closing", "transcript.appended")
 
 
 def live(folder: Path, which: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -70,24 +68,12 @@ def test_what_was_being_planned_when_a_process_is_killed_in_a_reset_is_planned_a
         check(found, is_reset=DEATHS[label], doubts=0)
 
 
-def test_killed_at_each_step_of_a_reset_all_of_it_is_there_or_nothing(tmp_path: Path) -> None:
-    """Killed at points that a life reaches from the moment in which it is told to reset, the last time that it gets
-    there. How often it got there before depends on the machine, so that it is counted from the reset on."""
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    assert live(whole, "begin", RESET_CRASH_LOG=str(whole / "log")).returncode == 0
-    check(end_of(whole), is_reset=True)
-    last = Counter((whole / "log").read_text().splitlines())
-    for number, label in enumerate((*DEATHS, *AROUND)):
-        hit = last[label]
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        died = live(folder, "begin", RESET_CRASH=f"{label}:{hit}").returncode == KILLED
-        found = end_of(folder)
-        is_promised = (folder / "promised").exists()
-        assert not is_promised or found["ordinal"] == 2, (label, hit, died)
-        assert found["ordinal"] - 1 == DEATHS.get(label, found["ordinal"] - 1), label
-        check(found, is_reset=found["ordinal"] == 2)
+@pytest.mark.parametrize("label", DEATHS)
+def test_killed_at_each_step_of_a_reset_all_of_it_is_there_or_nothing(tmp_path: Path, label: str) -> None:
+    assert live(tmp_path, "begin", SPAR_CRASH=f"{label}:1").returncode == KILLED
+    found = end_of(tmp_path)
+    assert not (tmp_path / "promised").exists()
+    check(found, is_reset=DEATHS[label])
 
 
 @pytest.mark.parametrize(
