@@ -112,9 +112,11 @@ def test_a_message_during_a_run_waits_in_sight_and_steers_it(talk: House) -> Non
 
 def test_a_call_is_decided_about_in_its_place_but_not_by_what_was_begun_before_the_question(talk: House) -> None:
     def pay(text: str) -> Reply:
+        if "today" in text:
+            return says("then not" if "not today" in text else "understood")
         if "after the note" in text:
             return says("", note("one", "go", _id="a"), ToolCall("pay", {"to": "baker", "amount": 30, "_after": ["a"]}))
-        return says("then not") if "not today" in text else says("understood") if "today" in text else payment(text)
+        return payment(text)
 
     talk.told(pay=pay)
     with chatting(talk) as chat:
@@ -132,7 +134,7 @@ def test_a_call_is_decided_about_in_its_place_but_not_by_what_was_begun_before_t
         assert chat.text.count("– pay to=baker, amount=30: denied: not today") == 1
         chat.say("[pay] pay the baker after the note")
         chat.shows("▸ note")
-        chat.type("yes, but not ")
+        chat.type("yes, but only ")
         talk.open("go")
         chat.shows("waits for your decision")
         chat.say("today")
