@@ -339,7 +339,7 @@ def _code(arguments: list[str] | None) -> int:
     words = hoisted(sys.argv[1:] if arguments is None else arguments)
     try:
         code = cli.main(words, prog_name="spar", standalone_mode=False)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         return exits.INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -356,6 +356,4 @@ def _code(arguments: list[str] | None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except KeyboardInterrupt:
-        return exits.INTERRUPTED
     return code if isinstance(code, int) else exits.OK

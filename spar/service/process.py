@@ -83,11 +83,9 @@ class SystemdNotifier:
         """Send one datagram with these lines, such as `READY=1`."""
         if not self._address:
             return
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel:
-                channel.sendto("\n".join(lines).encode(), self._address)
-        except OSError:
-            pass
+        kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as channel:
+            channel.sendto("\n".join(lines).encode(), self._address)
 
 
 class Listener(Protocol):

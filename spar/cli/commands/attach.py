@@ -217,10 +217,8 @@ class AttachedLines:
         self._stop, self._is_over = None, True
 
     def _tell_gone(self, stop: Stop) -> None:
-        if self._options.as_json:
-            write(json.dumps({"goes_on": stop.id, "session": stop.session}))
-        else:
-            show(self._options, None, f"session {stop.session} goes on {stop.where}")
+        gone = {"goes_on": stop.id, "session": stop.session}
+        show(self._options, gone, f"session {stop.session} goes on {stop.where}")
 
 
 def stop_block(stop: Stop) -> Branch:

@@ -134,20 +134,18 @@ def _trouble_with(folder: Path) -> str:
     """Return what cannot be done with a file in a folder, "" if everything can or the folder cannot be written."""
     if not os.access(folder, os.W_OK | os.X_OK):
         return ""  # the check of the folders reports that
+    step = "hold a new file"
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
-            for step, words in (
-                (lambda: file.write(b"x"), "be written"),
-                (file.flush, "be written"),
-                (lambda: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB), "lock a file"),
-                (lambda: os.fsync(file.fileno()), "flush a file"),
-            ):
-                try:
-                    step()
-                except OSError as error:
-                    return f"{words}: {error.strerror}"
+            step = "be written"
+            file.write(b"x")
+            file.flush()
+            step = "lock a file"
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            step = "flush a file"
+            os.fsync(file.fileno())
     except OSError as error:
-        return f"hold a new file: {error.strerror}"
+        return f"{step}: {error.strerror}"
     return ""
 
 
