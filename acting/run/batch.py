@@ -65,7 +65,6 @@ class Batch:
             context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
         self._begin = partial(Step.begin, runtime=runtime, context=context)
         self._writes = Writes(runtime, board, self._graph, [*replay.messages] if replay is not None else [])
-        self._described = 0  # count of the notes that the messages tell of
         self._errors: dict[Step, dict[str, Any]] = {}
         self._at_work = 0  # count of calls that have begun and not ended
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -410,10 +409,9 @@ class Batch:
             raise self._breakdown
         await self._leave_behind()
         if len(self.steps) > SLICE:  # the results of the calls do not change any more
-            writes = self._writes
-            async for step, *note in in_slices(writes.notes):
-                writes.messages += step.describe(*note)
-                self._described += 1
+            notes = in_slices(self._writes.notes)
+            self._writes.messages += [each async for step, *note in notes for each in step.describe(*note)]
+            self._writes.notes.clear()
             for start in range(0, len(self.steps), SLICE):
                 some = self.steps[start : start + SLICE]
                 self._errors |= {step: error_of(step) for step in some if not step.ok and is_shown_error(step)}
@@ -494,9 +492,8 @@ class Batch:
         action = copy_with(self.action, calls=tuple([result.call for result in results]))
         state = self._board.state
         self._graph.close()  # its parts refer to one another
-        messages, notes = self._writes.messages, self._writes.notes
-        for step, paths, method, value, at in notes[self._described :]:
+        messages = self._writes.messages
+        for step, paths, method, value, at in self._writes.notes:
             messages += step.describe(paths, method, value, at)
-        self._described = len(notes)
         return ActionResult(action, status, results, state, (*messages, *late, *others), tuple(errors),
                             self._fault, runtime.clock.monotonic() - self._began)  # fmt: skip

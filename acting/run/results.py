@@ -46,8 +46,8 @@ def _latest(one: _Last, other: _Last) -> _Last:
 
 
 class Writes(Struct, eq=False):
-    """Writer of the values of one batch. `notes` are what it has written, in order; `messages` tell of the first of
-    them, and what was told before; `count` is the number of the writes that another call may overwrite."""
+    """Writer of the values of one batch. `notes` are what it has written, in order, until the `messages` tell of it;
+    `count` is the number of the writes that another call may overwrite."""
 
     _runtime: Runtime
     _board: Board
