@@ -244,11 +244,11 @@ def _heads(columns: Sequence[Column]) -> list[str]:
 
 def cells(columns: Sequence[Column], row: Any) -> list[str]:
     """Return the texts of a row."""
-    return [_cell(column, row) for column in columns]
+    values = [column.cell(row) if callable(column.cell) else getattr(row, column.cell) for column in columns]
+    return [_cell(column, row, value) for column, value in zip(columns, values, strict=True)]
 
 
-def _cell(column: Column, row: Any) -> str:
-    value = column.cell(row) if callable(column.cell) else getattr(row, column.cell)
+def _cell(column: Column, row: Any, value: Any) -> str:
     if not (text := _FORMS[column.form](value) if value or value == 0 else ""):
         return column.absent(row) if callable(column.absent) else column.absent
     return text if column.style is None else styled(text, column.style(row))
