@@ -8,11 +8,11 @@ entry stay, so that the rest can be verified.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory.codec import decode, encode, safe
+from memory.codec import decode, encode, moment, safe
 from memory.engine import hash_chain
 from memory.engine.hash_chain import AUDIT
 from memory.inserts import where
@@ -150,7 +150,7 @@ def _entry(row: tuple[Any, ...]) -> AuditEntry:
         body = {"detail": {"unreadable": True}}
     texts = {name: str(body.get(name, "")) for name in ("origin", "agent", "before", "after")}
     detail = body.get("detail")
-    return AuditEntry(int(seq), datetime.fromtimestamp(float(at), UTC), str(actor), str(action), str(subject),
+    return AuditEntry(int(seq), moment(at), str(actor), str(action), str(subject),
                       **texts, detail=detail if isinstance(detail, dict) else {})  # fmt: skip
 
 

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import blake2b
-from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 from zlib import crc32
@@ -69,8 +68,7 @@ def safe(text: object, limit: int = MAX_TEXT) -> str:
     if len(result) > limit:
         mark = blake2b(result.encode(errors="surrogatepass"), digest_size=12).hexdigest()
         result = f"{result[: max(limit - len(mark) - 1, 0)]}…{mark}" if limit > 2 * len(mark) else result[:limit]
-    if "\0" in result:
-        result = result.replace("\0", "\\x00")
+    result = result.replace("\0", "\\x00")
     try:
         result.encode()
     except UnicodeEncodeError:
@@ -81,6 +79,11 @@ def safe(text: object, limit: int = MAX_TEXT) -> str:
 def seconds(at: datetime) -> float:
     """Return the seconds since 1970; a time without a zone is taken as UTC."""
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def moment(at: Any) -> datetime:
+    """Return the time in a column of seconds since 1970."""
+    return datetime.fromtimestamp(float(at), UTC)
 
 
 def text_of(value: object) -> str:
@@ -120,7 +123,7 @@ class BoundedWalk:
         if isinstance(value, int):
             return int(value) if value.bit_length() <= _MOST_BITS else self._text(hex(value))
         if isinstance(value, float):
-            return float(value) if isfinite(value) else None
+            return float(value) if math.isfinite(value) else None
         if isinstance(value, (bytes, bytearray, memoryview)):
             return self._text(base64.b64encode(bytes(value[: max(self.left, 0) + _SHORT])).decode())
         return self._rest() if depth > MAX_DEPTH else self._compound(value, depth)
@@ -200,9 +203,7 @@ def encoded(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> tuple
     if raw.isascii() and 0 < len(raw) <= min(limit, 2 * MAX_DEPTH):  # too short to be nested too deeply
         return raw.decode(), False
     if raw and len(raw) <= limit and not _is_deep(raw):
-        text = raw.decode()
-        if not raw.isascii():
-            text = _NOT_ASCII.sub(_escape, text)
+        text = raw.decode() if raw.isascii() else _NOT_ASCII.sub(_escape, raw.decode())
         if len(text) <= limit:
             return text, False
     text, was_cut = _bounded(value, unknown, (limit, *_TIGHTER), limit)
@@ -473,9 +474,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-@cache
-def _fields(kind: type[Struct]) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+_fields = cache(typing.get_type_hints)
 
 
 def _with_numbers(value: Any, kind: Any) -> Any:

@@ -10,7 +10,7 @@ which that began; `is_set` says that people have changed the session's title or 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from memory import counts, transcripts
 from memory.audit import Probe, audited
-from memory.codec import decode, encode, safe, sealed, seconds
+from memory.codec import decode, encode, moment, safe, sealed, seconds
 from memory.transcripts import OpenRows, TranscriptRow
 from spar.failpoints import crashpoint
 from spar.records.run_options import NO_OPTIONS, RunOptions
@@ -159,13 +159,9 @@ def _record(row: Any, missed: list[str]) -> SessionRecord | None:
         body = decode(str(text), SessionBody)
     except (ValueError, RecursionError) as error:
         missed.append(f"session {str(key)[:100]!r}: {error}")
-        body = SessionBody(_datetime(began))
-    return SessionRecord(str(key), body.created_at, _datetime(began), _datetime(used), int(ordinal), body.title,
+        body = SessionBody(moment(began))
+    return SessionRecord(str(key), body.created_at, moment(began), moment(used), int(ordinal), body.title,
                          body.defaults, body.origin)  # fmt: skip
-
-
-def _datetime(at: Any) -> datetime:
-    return datetime.fromtimestamp(float(at), UTC)
 
 
 # -- the store

@@ -12,14 +12,13 @@ called again after the transaction was rolled back. `Transcripts` is the store t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from memory.codec import decode, encode, encoded, safe, sealed, seconds
-from memory.engine.session import SessionQueries
+from memory.codec import decode, encode, encoded, moment, safe, sealed, seconds
+from memory.engine.session import SessionQueries, nothing
 from memory.engine.transactions import Question
 from spar.clock import Clock
 from spar.data.bounded import BoundedDict
@@ -173,7 +172,7 @@ def read(
     where = " WHERE agent = ? AND session = ?"
     count = f"SELECT count(*) FROM transcript{where} AND seq <= ?"
     begun = connection.execute(f"SELECT max(seq) FROM transcript{where} AND kind = 'reset'", of).get or 0
-    compactions = f"{where} AND kind = 'compaction' AND seq > {_int(begun)} ORDER BY seq DESC"
+    compactions = f"{where} AND kind = 'compaction' AND seq > {int(begun)} ORDER BY seq DESC"
     compacted = connection.execute(f"SELECT seq FROM transcript{compactions} LIMIT 1", of).get or 0
     if (
         before.rows
@@ -182,14 +181,14 @@ def read(
     ):
         more = f"{_COLUMNS}{where} AND seq > ? ORDER BY seq LIMIT ?"
         new = list(connection.execute(more, (*of, before.last, READ_ENTRIES)))
-        size = before.bytes + sum(_int(row[5]) for row in new)
+        size = before.bytes + sum(int(row[5]) for row in new)
         if len(before.entries) + len(new) <= READ_ENTRIES and size <= READ_BYTES:
             entries = [entry for row in new if (entry := _entry(row, missed)) is not None]
-            last = _int(new[-1][0]) if new else before.last
+            last = int(new[-1][0]) if new else before.last
             return ReadTranscript((*before.entries, *entries), last, before.rows + len(new), size)
     summaries = connection.execute(f"{_COLUMNS}{compactions}", of)
     summary = next((entry for row in summaries if (entry := _entry(row, missed)) is not None), None)
-    first = _int(begun) + 1
+    first = int(begun) + 1
     if summary is not None:
         first_kept = summary.body.get("first_kept")
         first = max(first, first_kept if isinstance(first_kept, int) and first_kept > 0 else summary.seq)
@@ -200,8 +199,8 @@ def read(
     )
     size = connection.execute(f"SELECT coalesce(sum(bytes), 0) FROM transcript{where} AND seq BETWEEN ? AND ?",
                               (*of, unsummed[0].seq if unsummed else last, last)).get  # fmt: skip
-    rows = _int(connection.execute(count, (*of, last)).get)
-    return ReadTranscript(tuple(unsummed if summary is None else [summary, *unsummed]), last, rows, _int(size))
+    rows = int(connection.execute(count, (*of, last)).get)
+    return ReadTranscript(tuple(unsummed if summary is None else [summary, *unsummed]), last, rows, int(size))
 
 
 def tail(
@@ -221,7 +220,7 @@ def _that_fit(connection: Connection, newest: str, bindings: tuple[Any, ...], mi
     """Return the first entries of a query that fit into `READ_BYTES`, in reverse order: a query is newest first."""
     room, entries = READ_BYTES, []
     for row in connection.execute(newest, bindings):
-        room -= _int(row[5])
+        room -= int(row[5])
         if room < 0:
             break
         if (entry := _entry(row, missed)) is not None:
@@ -244,10 +243,10 @@ def search(
     agents, so that other reads can run between two steps.
     Args: before: look only at entries before this number; None for all.
     """
-    oldest, newest = connection.execute("SELECT min(seq), max(seq) FROM transcript").fetchone() or (None, None)
+    [(oldest, newest)] = connection.execute("SELECT min(seq), max(seq) FROM transcript")
     if not words or newest is None:
         return [], 0
-    end = _int(newest) + 1 if before is None else before
+    end = int(newest) + 1 if before is None else before
     begin = end - SEARCHED
     reset = (
         "coalesce((SELECT max(r.seq) FROM transcript AS r WHERE r.agent = t.agent AND r.session = t.session "
@@ -270,7 +269,7 @@ def search(
     for of_session, *row in connection.execute(sql, (*of, *bindings, limit)):
         if (entry := _entry(row, missed)) is not None:
             matches.append(FoundEntry(str(of_session), entry))
-    return matches, begin if begin > _int(oldest) else 0
+    return matches, begin if begin > int(oldest) else 0
 
 
 def sessions(connection: Connection, agent: str) -> list[TranscriptSummary]:
@@ -282,7 +281,7 @@ def sessions(connection: Connection, agent: str) -> list[TranscriptSummary]:
         (safe(agent), SHOWN_ENTRIES),
     )
     return [
-        TranscriptSummary(str(session), _int(number), _int(size), _when(at), str(run))
+        TranscriptSummary(str(session), int(number), int(size), moment(at), str(run))
         for session, number, size, at, run in summaries
     ]
 
@@ -290,18 +289,10 @@ def sessions(connection: Connection, agent: str) -> list[TranscriptSummary]:
 def _entry(row: Any, missed: list[str]) -> Entry | None:
     seq, run, kind, at, body, _ = row
     try:
-        return Entry(kind, decode(str(body), dict[str, Any]), str(run), int(seq), _when(at))
+        return Entry(kind, decode(str(body), dict[str, Any]), str(run), int(seq), moment(at))
     except (ValueError, RecursionError) as error:
         missed.append(f"transcript {seq}: {error}")
         return None
-
-
-def _when(at: Any) -> datetime:
-    return datetime.fromtimestamp(float(at), UTC)
-
-
-def _int(value: Any) -> int:
-    return int(value)
 
 
 # -- the store
@@ -410,7 +401,7 @@ class Transcripts(OpenRows):
         new = rows(agent, session, run_id, [_of(entry, run_id) for entry in entries])
         file, journal = self._opened.file(), self._opened.journal()
         _ = file.writer  # raises at once when read-only
-        write_batch = journal.take_batch() if journal is not None else _nothing
+        write_batch = journal.take_batch() if journal is not None else nothing
 
         def write(connection: Connection) -> list[SupersededError]:
             write_batch(connection)
@@ -433,7 +424,3 @@ def _of(entry: Entry, run_id: str) -> Entry:
     if entry.run_id not in ("", run_id):
         raise ValueError(f"an entry of run {entry.run_id!r:.100} cannot be added for run {run_id!r:.100}")
     return entry
-
-
-def _nothing(connection: Connection) -> None:
-    return None

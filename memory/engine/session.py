@@ -198,7 +198,7 @@ class DatabaseSession:
         if self._writer is None:
             return True
         with self._clock.working():
-            mark = self._writer.submit(_nothing)
+            mark = self._writer.submit(nothing)
             try:
                 return await is_done(mark, within)
             finally:
@@ -227,8 +227,8 @@ class DatabaseSession:
         return self._writer
 
 
-def _nothing(connection: Connection) -> None:
-    return None
+def nothing(connection: Connection) -> None:
+    """Write nothing."""
 
 
 class SessionQueries:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory.codec import decode, safe
+from memory.codec import decode, moment, safe
 from memory.experiences import rows
 from spar.checks import problem_of
 from spar.data.scrub import mask
@@ -109,7 +109,7 @@ def _judge_one_of(connection: Connection, seq: int, id: str, at: float, feedback
         "UPDATE experience SET count = CASE WHEN count > 1 THEN count - 1 ELSE 1 END WHERE seq = ?", (seq,)
     )
     run, cycle = map(str, source)
-    one = replace(judged, id=id, run_id=run, origin=cycle, at=rows.moment(at), count=1, first_at=None, helped=0,
+    one = replace(judged, id=id, run_id=run, origin=cycle, at=moment(at), count=1, first_at=None, helped=0,
                   harmed=0)  # fmt: skip
     _add(connection, one, apart)
     return True

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from memory.codec import AlteredError, decode, safe
-from memory.experiences.rows import SHOWN, moment, shown
+from memory.codec import AlteredError, decode, moment, safe
+from memory.experiences.rows import SHOWN, shown
 from memory.sqlite import seals
 from spar.types import RETIRED_AFTER, Experience
 from spar.types.cycle import ExperienceDetail, ExperienceSource

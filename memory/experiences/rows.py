@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from hashlib import blake2b
 from operator import attrgetter, itemgetter
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from memory.codec import AlteredError, decode, encode, read, safe, sealed, seconds, unsealed
+from memory.codec import AlteredError, decode, encode, moment, read, safe, sealed, seconds, unsealed
 from memory.engine.transactions import Question
 from memory.experiences import recall
 from memory.inserts import where
@@ -339,10 +339,6 @@ def shown(columns: Sequence[Any]) -> Experience:
            "success": None if success is None else bool(success)}  # fmt: skip
     changes |= {name: value for name, value in now.items() if value != getattr(experience, name)}
     return replace(experience, **changes) if changes else experience
-
-
-def moment(at: Any) -> datetime:
-    return datetime.fromtimestamp(float(at), UTC)
 
 
 def read_rows(connection: Connection, chosen: Iterable[int]) -> Iterator[tuple[int, Experience]]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memory import counts, events, own_rows
-from memory.codec import decode, read, safe, seconds
+from memory.codec import decode, moment, read, safe, seconds
 from memory.engine.session import SessionQueries
 from memory.engine.transactions import Question
 from memory.inserts import where
@@ -64,7 +64,7 @@ def known_item(connection: Connection, question: Question, key: str | None) -> I
     known_id, session, kind, accepted, state, body = row
     if state == "waiting":
         return decode(str(body), Item)
-    at = _moment(accepted)
+    at = moment(accepted)
     blank = convert({"id": known_id, "perception": {}, "kind": kind, "session": session}, Item)
     return replace(blank, at=at, key=key)
 
@@ -108,7 +108,7 @@ def run_rows(
     for id, session, at, state, body in statements.rows(connection, sql, *bindings, limit):
         try:
             known = _run_row(str(id), str(state), str(body), begun)
-            rows.append(convert({"run_id": id, "session": session, "accepted_at": _moment(at), **known}, RunRow))
+            rows.append(convert({"run_id": id, "session": session, "accepted_at": moment(at), **known}, RunRow))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             missed.append(f"item {str(id)[:100]!r}: {error}")
     return rows
@@ -135,10 +135,6 @@ def _run_ids(connection: Connection, agent: str) -> set[str]:
         with suppress(ValueError):
             ids.add(decode(str(body), Unfinished).run_id or "")
     return ids
-
-
-def _moment(at: Any) -> datetime:
-    return datetime.fromtimestamp(float(at), UTC)
 
 
 def recent_ids(connection: Connection, agent: str, number: int) -> list[str]:

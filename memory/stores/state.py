@@ -13,6 +13,7 @@ from zlib import crc32
 from memory import audit, events, own_rows
 from memory.codec import decode, encode, exactly, safe, sealed
 from memory.engine.own_keys import OWN_KEYS, SAVE
+from memory.engine.session import nothing
 from memory.stores.open_memory import OpenMemory
 from spar.errors import ConflictError
 from spar.protocols import Record
@@ -135,7 +136,7 @@ class StateStore(OpenMemory):
         """
         text, at = sealed(encode(value, exact=True)), self._clock.now().timestamp()
         self._file.demand_room()
-        write_batch = self._journal.take_batch() if self._journal is not None else _nothing
+        write_batch = self._journal.take_batch() if self._journal is not None else nothing
 
         def write(connection: Connection) -> int | ConflictError:
             try:
@@ -167,7 +168,3 @@ def _own(key: str) -> str:
     if key in OWN_KEYS:
         raise ValueError(f"the key {key!r} is the memory's own; use another one")
     return safe(key)
-
-
-def _nothing(connection: Connection) -> None:
-    return None
