@@ -73,8 +73,8 @@ def wire_of(call: Call, *, is_small: bool = False) -> dict[str, Any]:
         is_own = is_small or (type(call.params) is dict and type(call.meta) is dict and type(call.after) is tuple)
         wire = call.to_wire() if is_own else asdict(call)
         if is_own and not call.meta and (is_small or is_flat(call.params)):
-            path = (call.output_path or "").removeprefix(MARK)
-            names = "".join((call.id, call.tool, path, call.instance or "", call.reason, *call.after))
+            names = call.id + call.tool + (call.instance or "") + call.reason + "".join(call.after)
+            names += (call.output_path or "").removeprefix(MARK)
             if len(names) <= _NAMES and names.isascii():  # others may hold a lone surrogate
                 return wire
     except Exception:  # a program has put values of wrong types into the fields
