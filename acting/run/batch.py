@@ -410,7 +410,7 @@ class Batch:
         await self._leave_behind()
         if len(self.steps) > SLICE:  # the results of the calls do not change any more
             notes = in_slices(self._writes.notes)
-            self._writes.messages += [each async for step, *note in notes for each in step.describe(*note)]
+            self._writes.messages += [message async for step, *note in notes for message in step.describe(*note)]
             self._writes.notes.clear()
             for start in range(0, len(self.steps), SLICE):
                 some = self.steps[start : start + SLICE]

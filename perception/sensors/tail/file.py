@@ -84,13 +84,14 @@ class FollowedFile:
         return os.fstat(self._descriptor)
 
     def has_other_contents(self) -> bool:
-        """Return whether the file is shorter than the part that was read, or begins differently."""
+        """Return whether the file is shorter than the part that was read, begins differently, or was empty and has been
+        written: what it has now need not be all of it."""
         status = self.status()
         state = (status.st_mtime_ns, status.st_size)
         if state == self._checked_state:
             return False
-        self._checked_state = state
-        if status.st_size < self._lines.position:
+        was_empty, self._checked_state = not self._checked_state[1], state
+        if status.st_size < self._lines.position or was_empty:
             return True
         head = os.pread(self._descriptor, self._head_size, 0)
         return bool(self._head_size) and _print_of(head) != self._head

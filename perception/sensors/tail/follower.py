@@ -28,7 +28,7 @@ _TURN: Final = 1024 * 1024
 #: Bound of the neighbouring files that may be a copy or the renamed file.
 _MOST_BESIDE: Final = 1000
 #: Suffix that rotation adds to a file's name: numbers, dates, words.
-_TURNED: Final = re.compile(r"[._-](\d[\d._T-]{0,30}|old|bak|prev)")
+_TURNED: Final = re.compile(r"[._-](\d[\d._T-]{0,30}|old|bak|prev)$")
 
 
 class TurnNews(Struct):
@@ -53,6 +53,7 @@ class Follower:
         self.files: dict[str, FollowedFile] = {}
         self._positions: dict[str, Position] = {}
         self._ended: BoundedDict[str, int] = BoundedDict(_MOST_BESIDE)  # with the times of their last writes
+        self._gone: BoundedDict[str, tuple[str, Position]] = BoundedDict(_MOST_BESIDE)  # names without a file: the last
         self._copies: dict[str, tuple[str, Position]] = {}  # copies of what is read: the key of the other one
 
     def restore(self, positions: Mapping[str, Position]) -> None:
@@ -104,24 +105,28 @@ class Follower:
         return news
 
     def keys(self) -> set[str]:
-        """Return the keys of files that are followed, or will be once they can be read, and of those that were read to
-        their end after the last write of one of these: a later process would take them for files that it never saw."""
-        oldest = min((position.changed_at for _, position in self._known()), default=0)
-        ended = [key for key, at in self._ended.items() if oldest and at >= oldest]
-        return {*self.files, *self._positions, *ended}
+        """Return the keys of files that are followed, or will be once they can be read, of the last files of names that
+        have none now, and of those that were read to their end after the last write of one of these: a later process
+        would take them for files that it never saw."""
+        known = dict(self._known()) | dict(self._gone.values())
+        oldest = min((position.changed_at for position in known.values()), default=0)
+        return {*known, *(key for key, at in self._ended.items() if oldest and at >= oldest)}
 
     def forget(self, file: FollowedFile) -> None:
         """Stop following a file that was read to its end."""
         file.close()
         self._ended[file.key] = file.last.changed_at
         self.files.pop(file.key, None)
+        if not _TURNED.search(file.path) and all(other.path != file.path for other in self.files.values()):
+            self._gone[file.path] = file.key, file.last
 
     # -- the files
 
     def _look(self, now: float, troubles: dict[str, OSError]) -> None:
-        named = set[str]()
+        named, gone = set[str](), list(self._gone.values())
         for path, key in self._matching(troubles):
             named.add(key)
+            self._gone.pop(path, None)
             file = self.files.get(key)
             if file is not None:
                 file.path, file.is_left = path, False
@@ -135,8 +140,8 @@ class Follower:
         for file in self.files.values():
             if file.key not in named and not file.is_left:
                 file.is_left, file.quiet_since = True, now
-        for file in [file for file in self.files.values() if file.is_left]:
-            self._read_between(file.last, now, troubles)
+        for left in [*(file.last for file in self.files.values() if file.is_left), *(last for _, last in gone)]:
+            self._read_between(left, now, troubles)
         for key in [key for key in self._positions if key not in named]:
             self._find_again(key, self._positions.pop(key), now, troubles)
 
@@ -197,7 +202,7 @@ class Follower:
 
     def _find_again(self, key: str, position: Position, now: float, troubles: dict[str, OSError]) -> None:
         """Read on in a file that was renamed while no process followed it, if it is found under another name."""
-        for path, other in self._beside(position.path):
+        for path, other in self._beside(position.path, with_itself=True):  # under a name that is no pattern's
             if other == key and holds(path, position):
                 self._follow(path, position.offset, troubles, left_at=now)
                 break
@@ -258,16 +263,16 @@ class Follower:
         yield from ((key, file.last) for key, file in self.files.items())
         yield from self._positions.items()
 
-    def _beside(self, path: str, since: int = 0) -> Iterator[tuple[str, str]]:
-        """Yield the files of the same folder whose names begin alike and that were written `since`, the newest
-        first."""
+    def _beside(self, path: str, since: int = 0, *, with_itself: bool = False) -> Iterator[tuple[str, str]]:
+        """Yield the files of the same folder whose names begin alike and that were written `since`, the newest first;
+        the one with this very name only where `with_itself`."""
         folder, name = os.path.split(path)
         stem = name.split(".", 1)[0] if "." in name else name
         neighbours: list[tuple[float, str, str]] = []
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if entry.name != name and entry.name.startswith(stem) and entry.is_file():
+                    if (with_itself or entry.name != name) and entry.name.startswith(stem) and entry.is_file():
                         status = entry.stat()
                         if status.st_mtime_ns >= since:
                             neighbours.append((-status.st_mtime, entry.path, key_of(status)))

@@ -129,6 +129,9 @@ class TailSensor:
             self._rows.discard(key)
         self._work = asyncio.get_running_loop().create_task(self._threads.run(follower.turn, now))
         news = await asyncio.shield(self._work)
+        for file in follower.files.values():
+            if file.offset and file.key not in self._rows:  # a copy of what was read: a later process is to know it
+                self._keep(file)
         self._waiting.extend(news.records)
         self._done = news.done
         for path, error in news.troubles.items():

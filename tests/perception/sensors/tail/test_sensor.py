@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +211,47 @@ async def test_a_renamed_file_that_was_read_is_not_read_again_when_the_next_one_
     await followed.rest(20)
 
     assert followed.lines == ["a0", "b0", "a1", "b1"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_each_line_is_told_once_when_one_process_sees_files_renamed_and_the_next_one_copied(
+    followed: Followed, seed: int
+) -> None:
+    """The third process only reads on; what is written before a file's first look is in a file or its copy."""
+    drawn, log, written, turns = random.Random(seed), followed.folder / "app.log", 0, 0
+
+    async def write() -> None:
+        nonlocal written
+        begin, written = written, written + drawn.randrange(1, 30)
+        followed.write("".join(f"{number}\n" for number in range(begin, written)))
+
+    async def until_told() -> None:
+        await followed.until(lambda: len(set(followed.lines)) == written, "every line")
+
+    acts: list[Callable[[], Any]] = [write, until_told, partial(followed.rest, 20), partial(followed.rest, 0)]
+    for is_copied in (False, True):
+        await followed.open()
+        await write()
+        await until_told()
+        for _ in range(drawn.randrange(1, 4)):
+            turns += 1
+            log.touch()
+            if is_copied:
+                shutil.copyfile(log, f"{log}.{turns}")
+                os.truncate(log, 0)
+            else:
+                log.rename(f"{log}.{turns}")
+            for act in drawn.sample(acts, 2):
+                await act()
+        await followed.close()
+        if drawn.random() < 0.7:
+            await write()
+    await followed.open()
+    await write()
+    await until_told()
+    await followed.rest(20)
+
+    assert sorted(map(int, followed.lines)) == list(range(written))
 
 
 async def test_a_file_that_was_truncated_and_has_grown_beyond_is_read_again(followed: Followed) -> None:
