@@ -70,6 +70,20 @@ async def test_a_resource_of_a_lost_node_is_free_and_who_gave_up_waiting_holds_u
         (await waiting)()
 
 
+async def test_who_gives_up_before_the_database_has_answered_holds_up_nobody(nodes: list[ClusterNodes]) -> None:
+    a, b = nodes
+    give_back = await a.acquire("main", "printer")
+    impatient = asyncio.create_task(b.acquire("main", "printer"))
+    await asyncio.sleep(0)  # its question is on its way
+    impatient.cancel()
+    waiting = asyncio.create_task(b.acquire("main", "printer"))
+    await asyncio.wait([impatient])
+    assert impatient.cancelled()
+    give_back()
+    async with asyncio.timeout(60):
+        (await waiting)()
+
+
 @pytest.mark.parametrize("resource", ["printer", "node:printer"])
 async def test_calls_of_two_nodes_overlap_only_on_resources_of_one_node(url: str, resource: str) -> None:
     names: Resources = (resource,)

@@ -359,7 +359,13 @@ class ClusterNodes:
         Without an answer of the database nothing is acquired. Raises: SparError.
         """
         token, thread = self.ownership.token, self.thread
-        seq, is_first = await self._file.commit(partial(rows.ask_for, token=token, agent=agent, name=resource))
+        ask = partial(rows.ask_for, token=token, agent=agent, name=resource)
+        asking = asyncio.ensure_future(self._file.commit(ask))
+        try:
+            seq, is_first = await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            asking.add_done_callback(self._give_up)
+            raise
         if token != self.ownership.token or not self.ownership.is_valid:
             raise self.ownership.error()
         if not is_first:
@@ -374,6 +380,11 @@ class ClusterNodes:
                 del self._acquiring[seq]
                 thread.wants_resources = bool(self._acquiring)
         return HeldResource(seq, token, self.ownership, thread)
+
+    def _give_up(self, asking: asyncio.Future[tuple[int, bool]]) -> None:
+        """Take back the question for a resource of which nobody awaits the answer."""
+        if not asking.cancelled() and asking.exception() is None:
+            self.thread.release_resource(asking.result()[0])
 
     async def resources(self, agent: str) -> list[str]:
         """Return the resources that live nodes have or wait for. Raises: SparError."""
