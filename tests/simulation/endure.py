@@ -157,14 +157,15 @@ def heard(service: Service, seconds: float, restarts: Sequence[signal.Signals] =
 def bother(service: Service, stop: threading.Event) -> None:
     """Send what fails, what asks a model and what waits for a person, again and again, until told to stop."""
     with service.client() as client:
-        number = 0
+        number, is_asked = 0, False
         while not stop.wait(0.25):
             number += 1
             try:
                 service.send(client, "fail please", "bad")
-                if number % 20 == 1:
+                if number % 20 == 1 or not is_asked:
                     service.send(client, "ask the model", f"model {number % 3}")
                     service.send(client, "risky thing", "careful")
+                    is_asked = True
             except httpx.HTTPError:  # it is just being restarted, or has enough that waits
                 time.sleep(0.5)
 
@@ -199,7 +200,10 @@ def endured(minutes: float, files: int) -> tuple[list[float], list[float], dict[
             stop.set()
             other.join()
         with service.client() as client:
-            agent = client.get("/v1/status").json()["agent"]
+            begin, agent = time.monotonic(), client.get("/v1/status").json()["agent"]
+            while not agent["approvals"]["pending"] and time.monotonic() < begin + 60:  # it was asked for just now
+                time.sleep(0.1)
+                agent = client.get("/v1/status").json()["agent"]
         service.end(signal.SIGTERM)
     return undisturbed, disturbed, agent
 
