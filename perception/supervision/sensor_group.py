@@ -15,7 +15,7 @@ from typing import Any
 import spar.events
 from perception.supervision.buffer import SensorBuffer
 from perception.supervision.sensor_supervisor import NEVER, SensorSupervisor
-from spar.clock import Timer, Wake, ended
+from spar.clock import Timer, ended
 from spar.events import Event
 from spar.ports.any_part import offers
 from spar.ports.webhook import Webhook
@@ -37,7 +37,7 @@ class SensorGroup:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._awaited: set[SensorSupervisor] = set()
-        self._change = Wake(host.clock)
+        self._change: asyncio.Future[None] | None = None
         self._beat: Timer | None = None
         self._closing = Tasks()  # references, so that the tasks go on when nobody waits for them
         make = partial(SensorSupervisor, host=host, limit=limit, arrived=self._note_arrival, changed=self._note_turn,
@@ -188,22 +188,27 @@ class SensorGroup:
             while self._awaited and (now := self._clock.monotonic()) < deadline:
                 if self._is_waiting:
                     deadline = min(deadline, now + STRAGGLERS)
-                await self._change.sleep(deadline - now)
+                self._change = asyncio.get_running_loop().create_future()
+                await ended(self._change, deadline - now, self._clock)
         finally:
-            self._awaited = set()
+            self._awaited, self._change = set(), None
+
+    def _note_change(self) -> None:
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)
 
     def _note_turn(self, supervisor: SensorSupervisor) -> None:
         if supervisor in self._awaited:
             self._awaited.discard(supervisor)
-            self._change.set()
+            self._note_change()
         elif supervisor.buffer.waiting:
             self._host.wake()
 
     def _note_arrival(self) -> None:
         """Note that a perception was pushed. It may be called from any thread."""
         self._host.wake()
-        if self._awaited:
-            self._in_loop(self._change.set)
+        if self._change is not None:
+            self._in_loop(self._note_change)
 
     # -- events
 
