@@ -136,9 +136,15 @@ async def test_one_that_comes_back_after_the_format_has_risen_takes_nothing_and_
         with pytest.raises(LeaseOverError):
             await first.journal.commit(accepted("late"), "main")
         # A copy of the former format is put back: it works again, and says that, too.
-        with admin(old) as connection:
-            connection.execute("UPDATE spar_format SET number = 1")
-        await until(share(first, second))
+        is_shared = share(first, second)
+
+        def put_back() -> bool:
+            if state(old)[0] == [2]:  # it rises again while the first one is not seen alive
+                with admin(old) as connection:
+                    connection.execute("UPDATE spar_format SET number = 1")
+            return is_shared()
+
+        await until(put_back)
         assert reported[-1] is None
         assert first.journal.refusal == ""
 
