@@ -417,15 +417,16 @@ class Ledger:
         self._held = set[str]()
 
     def tell(self, *facts: Fact) -> None:
-        """Add facts to the states of their sessions and to the journal, then do what they lead to.
+        """Add facts to the journal and to the states of their sessions, then do what they lead to.
 
-        Raises: errors of the journal that refuses a fact. The states have it then: whoever told it tells it without
-        what was refused.
+        Raises: errors of the journal that refuses a fact; the states are as before then.
         """
+        if self.journal is not None:
+            for fact in facts:
+                if not isinstance(fact, LocalFact):
+                    self.journal.append(fact, self._agent)
         self.add(*facts)
         for fact in facts:
-            if self.journal is not None and not isinstance(fact, LocalFact):
-                self.journal.append(fact, self._agent)
             if (follow := self.following.get(type(fact))) is not None:
                 follow(fact)
 

@@ -173,3 +173,22 @@ def test_work_that_is_handed_out_twice_does_not_keep_new_runs_waiting_once_it_wa
     assert (list(state.interrupted), list(state.suspects), state.runs["r"].pieces) == ([], ["w"], ("w",))
     fold("main", [facts.WorkTaken(session="main", cycle="c", run="r", work="w")], state)
     assert (state.interrupted_runs, state.runs["r"].pieces) == (0, ())
+
+
+def test_a_fact_that_the_journal_refuses_changes_no_state_and_leads_to_nothing() -> None:
+    class Full:
+        def append(self, fact: facts.Fact, agent: str) -> None:
+            raise OSError("no room")
+
+    ledger, followed = Ledger("main"), list[facts.Fact]()
+    ledger.following[facts.WorkChanged] = followed.append
+    item = Item("i", Perception("x"))
+    ledger.journal = Full()
+    with pytest.raises(OSError, match="no room"):
+        ledger.tell(facts.WorkChanged(session="main", item=item))
+    assert (ledger.states, followed) == ({}, [])
+
+    ledger.journal = None
+    ledger.tell(facts.WorkChanged(session="main", item=item))
+    assert ledger.states["main"].items == {"i": item}
+    assert len(followed) == 1
