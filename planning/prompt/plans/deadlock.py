@@ -7,12 +7,12 @@ which is too late for a plan that people approve as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import or_
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from planning.dataflow import paths_of
-from spar.data.paths import BadReferenceError, Expression, Path, PathIndex, ValueTooLargeError, parse_write, references
+from spar.data.paths import BadReferenceError, Expression, Path, ValueTooLargeError, parse_write, references
 
 
 def circle(calls: Sequence[dict[str, Any]], has: Callable[[Path, str | None], bool]) -> list[str]:
@@ -21,10 +21,7 @@ def circle(calls: Sequence[dict[str, Any]], has: Callable[[Path, str | None], bo
     The last one closes the circle. A call that cannot be read is in no circle: it fails by itself.
     Args: calls: calls on the wire; has: tells whether a path has a value for an instance.
     """
-    writers = PathIndex[frozenset[int]](or_)
-    for at, call in enumerate(calls):
-        for place in _written(call):
-            writers.add(place, frozenset({at}))
+    writers = _Writers(map(_written, calls))
     known = {call["_id"]: at for at, call in enumerate(calls) if isinstance(call.get("_id"), str)}
     instances = [instance if isinstance(instance := call.get("_instance"), str) else None for call in calls]
     waits: list[set[int]] = []
@@ -35,14 +32,32 @@ def circle(calls: Sequence[dict[str, Any]], has: Callable[[Path, str | None], bo
         for expression in _read(call):
             for path in paths_of(expression):
                 others = [
-                    other
-                    for other in writers.over(path) or ()
-                    if other != at and instances[other] in (None, instances[at])
+                    other for other in writers.of(path) if other != at and instances[other] in (None, instances[at])
                 ]
                 earlier = [other for other in others if other < at]
                 waits_for.update(earlier or ([] if has(path, instances[at]) else others))
         waits.append(waits_for)
     return [str(calls[at].get("_id", at)) for at in _stuck(waits)]
+
+
+class _Writers:
+    """Index of writers by path."""
+
+    def __init__(self, written: Iterable[Iterable[Path]]) -> None:
+        self._at: defaultdict[Path, list[int]] = defaultdict(list)
+        self._below: defaultdict[Path, list[int]] = defaultdict(list)
+        for number, places in enumerate(written):
+            for place in places:
+                self._at[place].append(number)
+                for length in range(1, len(place)):
+                    self._below[place[:length]].append(number)
+
+    def of(self, path: Path) -> set[int]:
+        """Return the calls that write the path, a part of it, or a place above it."""
+        writers = set(self._below.get(path, ()))
+        for length in range(1, len(path) + 1):
+            writers.update(self._at.get(path[:length], ()))
+        return writers
 
 
 def _stuck(waits: Sequence[set[int]]) -> list[int]:
