@@ -304,7 +304,10 @@ class Outbox:
         """Enqueue a message; one that waits already or was put aside stays as it is. Args: more: other fields of the
         delivery."""
         if id not in self.items and id not in self.failed:
-            fields = {"at": self._clock.now(), "kind": "note", **more}
+            at = self._clock.now()
+            if self.items:  # the next process sorts them by their times
+                at = max(at, next(reversed(self.items.values())).at + timedelta.resolution)
+            fields = {"at": at, "kind": "note", **more}
             self._keep(Delivery(id, self.spec.name, address, text, **fields))
             self._news.set()
 
@@ -417,6 +420,8 @@ class Outbox:
         if (settled := self.shown.pop(delivery.id, None)) is not None:
             delivery = replace(delivery, reference=await settled() or delivery.reference)
             self._keep(delivery)
+        if delivery.run_id:  # the next process must know what may have been sent, and in the place of which draft
+            await self._rows.safe()
         for number, text in enumerate(texts[delivery.sent :], delivery.sent + 1):
             id = delivery.id if number == 1 else f"{delivery.id}/{number}"
             message = Outgoing(id, delivery.address, text, delivery.kind, delivery.reply, delivery.session,

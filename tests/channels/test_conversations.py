@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from spar.events import (
     MessageSent,
     MessageUndeliverable,
     ReasoningDelta,
+    RunEnded,
 )
 from spar.ports.channel import ChannelContext, ChannelLimits, ChannelSpec, Incoming, Outgoing
 from spar.testing import MemoryChannel, VirtualClock
@@ -798,6 +800,76 @@ async def test_blocks_that_were_sent_are_not_sent_again_after_a_crash(clock: Vir
         await clock.sleep(5.0)
 
     assert channel.texts("alice") == TALE
+
+
+class Fatal(MemoryChannel):
+    """Keeps the files as a process leaves them that dies while the first piece of an answer is sent. A draft is sent
+    when its run has ended."""
+
+    def __init__(self, limits: ChannelLimits, folder: Path) -> None:
+        super().__init__(limits)
+        self.folder, self.left, self.has_ended = folder / "alive", folder / "dead", asyncio.Event()
+        self.folder.mkdir()
+
+    async def reach(self, message: Outgoing) -> None:
+        if message.kind == "draft":
+            self.attempts += 1
+            await self.has_ended.wait()
+        elif not self.left.exists():
+            shutil.copytree(self.folder, self.left, ignore=shutil.ignore_patterns("*.lock"))
+
+    async def send(self, message: Outgoing) -> str:
+        await self.reach(message)
+        return await super().send(message)
+
+    async def edit(self, reference: str, message: Outgoing) -> None:
+        await self.reach(message)
+        await super().edit(reference, message)
+
+
+async def test_a_process_that_dies_of_a_block_has_noted_it_and_the_next_sends_the_rest_in_order(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async def plan(perceptions: Sequence[Perception], context: Any) -> Action | None:
+        return Action(output="\n\n".join(TALE)) if context.run else None
+
+    channel, again = Fatal(ChannelLimits(text=400), tmp_path), plain(limits=ChannelLimits(text=400))
+    memory = memory_at(channel.folder)
+    async with made(clock, ChannelSpec("chat", channel), plan=plan, settings=BLOCKS, memory=memory):
+        channel.say("a tale", "alice")
+        await until(clock, channel.left.exists)
+    memory = memory_at(channel.left)
+    async with made(clock, ChannelSpec("chat", again), plan=plan, settings=BLOCKS, memory=memory):
+        await until(clock, lambda: TALE[3] in again.texts("alice"))
+        await clock.sleep(5.0)
+
+    by_id = {sent.message.id: sent.text for sent in (channel.sent[0], *again.sent)}
+    assert list(by_id.values()) == TALE, "a block may come again, as the same message"
+
+
+async def test_a_process_that_dies_as_the_answer_replaces_its_draft_has_noted_which_message_that_is(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    channel = Fatal(ChannelLimits(can_edit=True), tmp_path)
+
+    async def plan(perceptions: Sequence[Perception], context: Any) -> Action | None:
+        if not context.run:
+            return None
+        agent.events.publish(AssistantDelta(run_id=context.run.id, text="word"))
+        while not channel.attempts:
+            await asyncio.sleep(0)
+        return Action(output="word by word")
+
+    agent = made(clock, ChannelSpec("chat", channel), plan=plan, memory=memory_at(channel.folder))
+    agent.events.subscribe(RunEnded, lambda event: channel.has_ended.set())
+    async with agent:
+        channel.say("write")
+        await until(clock, channel.left.exists)
+    async with made(clock, ChannelSpec("chat", channel), memory=memory_at(channel.left)):
+        await until(clock, lambda: channel.edits > 1)
+        await clock.sleep(5.0)
+
+    assert channel.texts() == ["word by word"]
 
 
 async def test_an_answer_that_ended_with_its_process_is_gone_on_with_block_by_block(
