@@ -118,7 +118,7 @@ class Parking(Struct, eq=False):
         """
         guests = {step.question.approval_id for step in self.steps.values() if step.question.is_guest}
         stored = [step for step in self.steps.values() if guests.isdisjoint(self._needs[step.id])]
-        names = {step.id: f"{_first_id(step.call)}~{id}" for step in stored}
+        names = _names([step.call for step in stored], id)
         run_id = self.scope.run_id or next((step.run_id for step in stored if step.run_id), None)
         scope = self.scope
         row = ParkedCalls(id, agent, scope.session, scope.cycle_id, at, [], {}, scope.trust, run_id, {})
@@ -365,6 +365,18 @@ def _is_over(step: Step) -> bool:
 def _first_id(call: Call) -> str:
     """Return the id of a call in the plan, also of one that was parked before."""
     return (call.id.rpartition("~")[0] if "_parked" in call.meta else "") or call.id
+
+
+def _names(calls: Iterable[Call], id: str) -> dict[str, str]:
+    """Return the ids of calls in a record by their ids in the batch: calls of several plans may have one first id."""
+    names, taken = dict[str, str](), set[str]()
+    for call in calls:
+        name = f"{_first_id(call)}~{id}"
+        while name in taken:
+            name = f"{name}~{id}"
+        names[call.id] = name
+        taken.add(name)
+    return names
 
 
 def _perception(approval: Approval) -> Perception:

@@ -150,6 +150,23 @@ async def test_of_two_parked_calls_the_unanswered_one_is_parked_again_without_wa
     assert world.done == [1, 2, [1, 2]]
 
 
+async def test_calls_of_two_plans_with_the_same_ids_that_wait_together_are_all_made(clock: VirtualClock) -> None:
+    world = World()
+    made = executor(world, clock, hold=0.0)
+    plans = [
+        (Call("act", {"what": f"{plan}a"}, id="a"), Call("act", {"what": f"{plan}b"}, id="b", after=("a",)))
+        for plan in range(3)
+    ]
+    await made.act(Action(plans[0]), cycle(clock))
+    for plan in (*plans[1:], (), (), ()):
+        for asked in await desk_of(made).list():
+            await answer(made, asked)
+        await go_on(made, clock, *plan)
+
+    assert sorted(world.done) == ["0a", "0b", "1a", "1b", "2a", "2b"]
+    assert made.resumable("main") is None
+
+
 async def test_nothing_that_was_executed_twice_runs_twice(clock: VirtualClock) -> None:
     world = World()
     made = executor(world, clock, hold=0.0)
