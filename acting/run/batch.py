@@ -401,6 +401,7 @@ class Batch:
             writer, self._writer = self._writer, None
             for step, result in self._replay.endings(self._runtime, self._graph, self._writes):
                 self._record(step, result)
+            self._parking.replayed.update(self._parking.steps)
             self._writer = writer
         self._is_closed = True
         self._drain()

@@ -72,7 +72,8 @@ class Resumed(Struct, frozen=True):
 class Parking(Struct, eq=False):
     """The calls that one batch leaves without an answer, collected while it runs, in the order in which they ended.
 
-    `all_steps` are all calls of the batch; `ended_well` returns whether the call with an id has ended well.
+    `all_steps` are all calls of the batch; `ended_well` returns whether the call with an id has ended well; `replayed`
+    are the ids of those that the journal has as parked.
     """
 
     scope: Scope
@@ -81,6 +82,7 @@ class Parking(Struct, eq=False):
     all_steps: Sequence[Step]
     writer: CallJournalWriter | None
     steps: dict[str, Step] = field(default_factory=dict)
+    replayed: set[str] = field(default_factory=set)
     _needs: dict[str, frozenset[str]] = field(default_factory=dict)  # the approvals that each of them waits for
     _writers: PathIndex[frozenset[str]] = field(
         default_factory=partial(PathIndex, or_)
@@ -249,6 +251,9 @@ class Approvals:
         The parked calls are written to the journal together with storing them. Calls that cannot be stored are denied,
         and their approvals become void.
         """
+        if any(row.cycle_id == parking.scope.cycle_id for row in self._rows.values.values()):
+            for id in parking.replayed:  # an earlier process has stored them
+                del parking.steps[id]
         if parking.steps:
             try:
                 row = await parking.record(self._rows.new_id("p"), self.queue.agent, self.queue.clock.now(), self.taint)

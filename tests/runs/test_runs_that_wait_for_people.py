@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from acting import Executor
+from acting.run.parked import Approvals
 from memory import Memory
 from planning.llm.planner import ModelPlanner
-from spar import Agent, tool
+from spar import Action, Agent, Call, Perception, tool
 from spar.testing import ScriptedModel, VirtualClock
 from tests.planning.desk import read_of
 
@@ -111,3 +114,56 @@ async def test_what_an_ended_run_asked_is_void_at_the_next_start_though_its_proc
         await agent.approvals.decide(asked.id, "approve", by="ann")
         assert (await agent.wait(kept, 60)).output == "so be it"
     assert done == [5]
+
+
+async def test_a_call_that_waits_again_is_asked_about_once_though_the_process_dies_before_its_cycle_is_closed(
+    clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[int] = []
+    alive, dead = tmp_path / "alive", tmp_path / "dead"
+    alive.mkdir()
+
+    @tool(effect="once", approval="ask")
+    async def pay(amount: int) -> str:
+        done.append(amount)
+        return f"paid {amount}"
+
+    async def plan(perceptions: Sequence[Perception], context: Any) -> Action | None:
+        if context.run is None or context.run.number > 1:
+            return Action(output="asked") if context.run else None
+        return Action([Call("pay", {"amount": int(amount)}) for amount in context.run.goal.split()])
+
+    def living(folder: Path) -> Agent:
+        memory = Memory(f"sqlite:///{folder}/memory.db", ballast=0)
+        act = Executor([pay], settings={"approval": {"hold": 0.0}})
+        return Agent(plan=plan, act=act, clock=clock, memory=memory, loop_interval=0.1)
+
+    forget = Approvals._forget
+
+    async def forget_and_die(self: Approvals, row: Any) -> None:
+        await forget(self, row)
+        if not dead.exists():
+            shutil.copytree(alive, dead, ignore=shutil.ignore_patterns("*.lock"))
+
+    async def approve(agent: Agent, *amounts: int) -> None:
+        for asked in await agent.approvals.list():
+            if asked.call.params["amount"] in amounts:
+                await agent.approvals.decide(asked.id, "approve", by="ann")
+
+    monkeypatch.setattr(Approvals, "_forget", forget_and_die)
+    async with living(alive) as agent:
+        for goal in ("1 2", "3 4"):
+            assert (await agent.wait((await agent.submit(goal)).run_id, 60)).output == "asked"
+        await agent.pause()
+        await approve(agent, 1, 3)
+        await agent.resume()
+        await clock.sleep(60)
+    assert sorted(done) == [1, 3]
+
+    async with living(dead) as agent:
+        await clock.sleep(60)
+        assert len(await agent.approvals.list()) == 2
+        await approve(agent, 2, 4)
+        await clock.sleep(60)
+        assert await agent.approvals.list() == []
+    assert sorted(done) == [1, 2, 3, 4]
