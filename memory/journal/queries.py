@@ -6,7 +6,7 @@ started and may have had an effect that must not be repeated.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -41,9 +41,14 @@ def interrupted(connection: Connection, work: str) -> ActionResult | None:
     return None if history.action is None else ActionResult(history.action, "interrupted", history.known)
 
 
-def items(connection: Connection, agent: str, missed: list[str]) -> list[Item]:
-    """Return the items that wait, the oldest first. Descriptions of rows that cannot be read are added to `missed`."""
-    return list(_read(connection, missed, "item", Item, "agent = ? AND state = 'waiting' ORDER BY at, id", safe(agent)))
+def items(connection: Connection, agent: str, missed: list[str], ids: Collection[str]) -> list[Item]:
+    """Return the items that wait, the oldest first. Descriptions of rows that cannot be read are added to `missed`.
+
+    Args: ids: only these items; none: all.
+    """
+    chosen = f" AND id IN ({', '.join('?' * len(ids))})" if ids else ""
+    waiting = f"agent = ? AND state = 'waiting'{chosen} ORDER BY at, id"
+    return list(_read(connection, missed, "item", Item, waiting, safe(agent), *map(safe, ids)))
 
 
 def about_item(row: tuple[Any, ...]) -> Question:
@@ -279,9 +284,9 @@ def _read(
 class JournalQueries(SessionQueries):
     """Queries of the journal. Each first hands the gathered rows to the writer, so that it reads the latest state."""
 
-    async def items(self, agent: str) -> list[Item]:
-        """Return the items that wait, the oldest first."""
-        return await self._rows(partial(items, agent=agent))
+    async def items(self, agent: str, ids: Collection[str] = ()) -> list[Item]:
+        """Return the items that wait, the oldest first. Args: ids: only these items; none: all."""
+        return await self._rows(partial(items, agent=agent, ids=ids))
 
     async def unfinished(self, agent: str) -> list[Unfinished]:
         """Return the open cycles and the detached calls that have not ended, in the order of their ids."""

@@ -6,8 +6,7 @@ At the start, and every minute, the journal is compared with the work in the sta
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from spar import facts
@@ -107,11 +106,10 @@ class Restart:
         if self._core.state == "running":
             self._requests.in_background(self.reconcile(), "recovery of")
 
-    async def reconcile(self, new: Callable[[], Awaitable[Sequence[Item]]] | None = None) -> bool:
+    async def reconcile(self, new: Collection[str] = ()) -> bool:
         """Resume the work of the journal that is in no state: of other processes, or that an error left.
 
-        Args: new: reads the items that other processes have just accepted, to resume these alone; nobody is told of a
-            recovery then.
+        Args: new: ids of items that were just accepted, to resume these alone; nobody is told of a recovery then.
         Returns: False if the journal could not be read now.
         """
         try:
@@ -120,7 +118,7 @@ class Restart:
                 await journal.safe()  # a second read leaves out work that ended during the first
                 left = await self._read(journal, is_ours, lambda work: work.id in ids, new)
                 if self._ledger.journal is journal and self._core.state == "running":
-                    await self._resume(left, is_ours, is_new=new is not None)
+                    await self._resume(left, is_ours, is_new=bool(new))
         except Exception as error:  # the store also reports the error itself
             if self._work.has_begun:  # else it has stopped meanwhile, and the next start looks at all work
                 log.warning("recovery put off", agent=self._core.name, reason=str(error))
@@ -130,7 +128,7 @@ class Restart:
     async def find(self, item: Item) -> None:
         """Resume accepted work, if it is on disk."""
         if self._core.state == "running":
-            await self.reconcile(partial(_on_disk, self._work.stored, self._core.name, item))
+            await self.reconcile([item.id])
 
     # -- reading
 
@@ -142,16 +140,13 @@ class Restart:
 
     async def _read(
         self, journal: Journal, is_ours: Callable[[str], bool], is_wanted: Callable[[Item | Unfinished], bool] = _any,
-        new: Callable[[], Awaitable[Sequence[Item]]] | None = None,
+        new: Collection[str] = (),
     ) -> Remaining:  # fmt: skip
         name, views = self._core.name, journal.views
-        items: Sequence[Item]
-        cycles: Sequence[Unfinished] = ()
-        if new is None:
-            items, cycles = await views.items(name), await views.unfinished(name)
-        else:
-            items = await new()
-        items = [item for item in items if is_wanted(item) and is_ours(item.session)]
+        items, cycles = await views.items(name, new), () if new else await views.unfinished(name)
+        # Of a session that comes here just now, a new item waits until its open cycles are known.
+        is_known = self._core.is_ready if new else _any
+        items = [item for item in items if is_wanted(item) and is_ours(item.session) and is_known(item.session)]
         cycles = [cycle for cycle in cycles if is_wanted(cycle) and is_ours(cycle.session)]
         return Remaining(name, {item.id: item for item in items}, cycles)
 
@@ -376,10 +371,3 @@ def _nothing() -> None:
 def _action_of(record: CycleRecord) -> Action | None:
     """Return the action of a recorded cycle with its perceptions, which determine its trust."""
     return None if record.action is None else replace(record.action, perceptions=record.perceptions)
-
-
-async def _on_disk(journal: Journal, agent: str, item: Item) -> Sequence[Item]:
-    if item.kind == "run":
-        stored, _ = await journal.views.run(agent, item.id)
-        return () if stored is None else (stored,)
-    return [stored for stored in await journal.views.items(agent) if stored.id == item.id]

@@ -20,7 +20,6 @@ from spar.errors import SparError, TransientError
 from spar.events import StateChanged
 from spar.loop.cycle import STANDING
 from spar.ports.nodes import NodeRequest, Nodes
-from spar.records.journal import Item
 from spar.records.runs import RunStatus
 from spar.types import QueueMode
 
@@ -252,16 +251,8 @@ class OwnedSessions:
 
         Raises: TransientError if the journal could not be read now.
         """
-        new = partial(self._accepted, items) if items else None
-        if not await self._recovery.restart.reconcile(new):
+        if not await self._recovery.restart.reconcile(items):
             raise TransientError("their work could not be read")
-
-    async def _accepted(self, ids: Collection[str]) -> Sequence[Item]:
-        """Return those of some items that wait for its sessions. While sessions are to be taken over there are none:
-        one of these may have an open cycle, with which it goes on then.
-        """
-        items = await self._known.items(self._core.name, ids)
-        return () if self._has_gained else items
 
     async def _follow_sensors(self) -> None:
         """Have the sensors begin where their last owner ended, or close them."""

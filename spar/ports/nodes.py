@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from spar.ports.any_part import offers
 from spar.protocols import Held
-from spar.records.journal import Item
 
 
 class NodeRequest(Struct, frozen=True):
@@ -100,9 +99,6 @@ class Nodes(Protocol):
 
     async def ask(self, agent: str, session: str, kind: str, body: str) -> str:
         """Send a request to the owner of a session, and return its answer. Raises: SparError, after a minute, too."""
-
-    async def items(self, agent: str, ids: Collection[str]) -> Sequence[Item]:
-        """Return those of some items of accepted work that wait in sessions of this node. Raises: SparError."""
 
     async def session_of(self, agent: str, id: str) -> str | None:
         """Return the session of a piece of accepted work or of a recorded cycle; None for another id."""

@@ -25,7 +25,7 @@ method may raise `TransientError` while the store cannot be read or written, and
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
@@ -78,8 +78,8 @@ class Views(RunViews, Protocol):
     cannot be read is reported as a fault and left out.
     """
 
-    async def items(self, agent: str) -> Sequence[Item]:
-        """Return the waiting work."""
+    async def items(self, agent: str, ids: Collection[str] = ()) -> Sequence[Item]:
+        """Return the waiting work. Args: ids: only these items."""
 
     async def dead_letters(self, agent: str) -> Sequence[DeadLetter]:
         """Return the dead letters that were not dealt with."""

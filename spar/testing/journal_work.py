@@ -80,6 +80,8 @@ class ItemsDuty(Duty):
         )
         for item, known in zip((*self.items, self.later), items, strict=True):
             owed(are_same(item, known), f"journal.views.items() must return items as they were kept: {item!r:.200}")
+        chosen = await self.value("journal.views.items()", journal.views.items(self.mark, ids[1:2]))
+        owed([item.id for item in chosen] == ids[1:2], "journal.views.items() of some ids must return only these")
         recent = await self.value("journal.views.recent_ids()", journal.views.recent_ids(self.mark, 2))
         owed(
             recent == [self.later.id, self.ended.id],

@@ -1,4 +1,4 @@
-"""Journal of a node: it writes the facts of its own sessions alone, and reads their work alone."""
+"""Journal of a node: it writes the facts of its own sessions alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from memory.journal import queries
 from memory.journal.handover import Batch
 from memory.journal.in_flight import InFlightFile
 from memory.journal.journal import Journal
-from memory.journal.queries import JournalQueries
 from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.cluster.ownership import Ownership, Share
 from memory.postgres.cluster.writing import CALLING, Posting, SharedBatch
@@ -37,22 +36,6 @@ WORK: Final = "work"
 _REQUEST: ContextVar[tuple[NodeRequest, Share] | None] = ContextVar("request", default=None)
 
 
-class NodeQueries(JournalQueries):
-    """Queries of the work of this node's sessions; all others are about all sessions."""
-
-    def __init__(self, *args: Any, owns: Callable[[str, str], bool]) -> None:
-        super().__init__(*args)
-        self._owns = owns
-
-    async def items(self, agent: str) -> list[Item]:
-        """Return the items of its sessions that wait, the oldest first."""
-        return [item for item in await super().items(agent) if self._owns(agent, item.session)]
-
-    async def unfinished(self, agent: str) -> list[Unfinished]:
-        """Return the open cycles and detached calls of its sessions, in the order of their ids."""
-        return [cycle for cycle in await super().unfinished(agent) if self._owns(agent, cycle.session)]
-
-
 class NodeJournal(Journal):
     """Journal of a node, on a database that others write too. What belongs to sessions of others is not written.
 
@@ -74,15 +57,11 @@ class NodeJournal(Journal):
         super().__init__(file, clock, hand, report)
         self._new_batch = partial(SharedBatch, file.writer.report, ownership, lost)
         self._batch = self._new_batch()
-        self.views = NodeQueries(file.read, self.hand_over, report, owns=self._owns)
 
     def _commit(self, work: Callable[[Connection], R], size: int) -> Coroutine[Any, Any, R]:
         """Write the request of the context in the same transaction. Args, returns: as the method of the base."""
         request = _REQUEST.get()
         return super()._commit(work if request is None else Posting(work, *request, self._ownership), size)
-
-    def _owns(self, agent: str, session: str) -> bool:
-        return self._ownership.share_of(agent, session) is not None
 
     def append(self, fact: Fact, agent: str = "") -> None:
         """Write a fact of an agent without waiting for the disk; not one of a session of another node, and no totals:

@@ -20,7 +20,6 @@ from memory.postgres.cluster.ownership import Ownership
 from spar.clock import Clock
 from spar.errors import ConfigError, SparError, TransientError
 from spar.ports.nodes import NodeListener, NodeRequest, NodeRow
-from spar.records.journal import Item
 from spar.types import Fault
 
 if TYPE_CHECKING:
@@ -343,11 +342,6 @@ class ClusterNodes:
         seq: int = await self._file.commit(partial(rows.post, request=request, asker=asker), len(request.body))
         self.thread.wake_owner(request.partition)
         return seq
-
-    async def items(self, agent: str, ids: Collection[str]) -> list[Item]:
-        """Return those of some items that wait in sessions of this node, the oldest first."""
-        items = await self._file.read(partial(rows.items, agent=agent, ids=sorted(ids)))
-        return [item for item in items if self.owns(agent, item.session)]
 
     async def session_of(self, agent: str, id: str) -> str | None:
         """Return the session of a piece of accepted work or of a recorded cycle; None for another id."""

@@ -7,20 +7,19 @@ chain. All times are of the database's clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import psycopg
 
-from memory.codec import decode, safe
+from memory.codec import safe
 from memory.engine.own_keys import EPOCH, FENCE, FENCES, SAVE, first_fence
 from memory.engine.transactions import Statement
 from memory.postgres import schema
 from memory.postgres.cluster.decisions import LOSSES, LOST_WITHIN, TTL, Node, Partition, View, format_of, format_step
 from spar.errors import ConfigError
 from spar.ports.nodes import NodeRequest, NodeRow
-from spar.records.journal import Item
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
@@ -303,16 +302,6 @@ def ask_no_more(connection: PostgresConnection, seq: int) -> None:
     """Note that nobody waits for the answer to a request any more; it is carried out all the same."""
     connection.execute("DELETE FROM inbox WHERE seq = ? AND answer IS NOT NULL", (seq,))
     connection.execute("UPDATE inbox SET asker = NULL WHERE seq = ?", (seq,))
-
-
-def items(connection: Connection, agent: str, ids: Iterable[str]) -> list[Item]:
-    """Return those of some items that wait, the oldest first; a look at all work reports those that are damaged."""
-    sql = "SELECT body FROM item WHERE agent = ? AND state = 'waiting' AND id = ANY(?) ORDER BY at, id"
-    readable = []
-    for (body,) in connection.execute(sql, (safe(agent), [*map(safe, ids)])):
-        with suppress(ValueError):
-            readable.append(decode(str(body), Item))
-    return readable
 
 
 def session_of(connection: Connection, agent: str, id: str) -> str | None:
