@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, Literal
-
-from msgspec import Struct
 
 from spar import facts
 from spar.decisions.finish import put_aside_because
@@ -36,28 +34,9 @@ ANSWERS: Final[dict[Answer, Literal["told", "made again"]]] = {
 _PUT_OFF: Final = ("parked", "steered")
 
 
-class Remaining(Struct):
-    """Work of some sessions as the journal has it: `items` that wait by id, and open `cycles`.
-
-    `held` are ids of items that were current when a process died, without an open cycle: that counts as an attempt.
-    `ended` are ids of runs among the items that have ended meanwhile.
-    """
-
-    agent: str
-    items: dict[str, Item]
-    cycles: Sequence[Unfinished] = ()
-    held: Collection[str] = ()
-    ended: Collection[str] = ()
-
-    @property
-    def ids(self) -> set[str]:
-        """Return the ids of the items and cycles."""
-        return {*self.items, *(cycle.id for cycle in self.cycles)}
-
-
-def in_hand(states: Iterable[SessionState]) -> set[str]:
-    """Return the ids of the accepted work that sessions deal with or will, of the cycles that they execute or will
-    continue, and of their calls that continue without one."""
+def open_work(states: Iterable[SessionState]) -> set[str]:
+    """Return the ids of the accepted work of sessions, of their current and interrupted cycles, and of their calls that
+    continue without one."""
     ids = set[str]()
     for state in states:
         ids.update(state.items, state.detached, (piece.work for piece in state.pieces))
@@ -67,25 +46,25 @@ def in_hand(states: Iterable[SessionState]) -> set[str]:
 
 
 def recover(
-    left: Remaining, states: Mapping[str, SessionState], now: datetime, new_id: Callable[[], str],
-    is_suspect: Callable[[str], bool] = lambda session: False,
+    left: SessionState, ids: Collection[str], states: Mapping[str, SessionState], agent: str, now: datetime,
+    new_id: Callable[[], str], *, is_suspect: bool = False,
 ) -> Iterator[Fact]:  # fmt: skip
-    """Yield the facts about work that is in no state; each is told before the next is asked for.
+    """Yield the facts about the work of a session that no state of this process has; each is told before the next is
+    asked for.
 
     `WorkChanged` is told of each item; the journal has those that are in `left` as they are. Interrupted cycles go
     first, then the items in the order in which they came, then the messages that had joined a run.
 
-    Args: is_suspect: returns whether work of a session may have ended processes that left no trace of it: what the next
-        cycle of that session would take.
+    Args: left: what the facts in the journal add up to; ids: the work in it that no state has; states: those of this
+        process; is_suspect: what the next cycle of the session would take may have ended processes that left no trace
+        of it.
     """
-    known = in_hand(states.values()).union(left.ended)
-    waiting = {id: item for id, item in left.items.items() if id not in known}
-    cycles = [cycle for cycle in left.cycles if cycle.cycle_id not in known]
-    damages = {cycle.session: cycle for cycle in cycles if cycle.damage}
-    for item in [item for item in waiting.values() if item.session in damages]:
-        cycle = damages[item.session]
+    waiting = {id: item for id, item in left.items.items() if id in ids}
+    cycles = [piece.cycle for piece in left.pieces if piece.cycle is not None and piece.work in ids]
+    for cycle in [cycle for cycle in cycles if cycle.damage]:
         reason = f"cycle {cycle.cycle_id} of its session cannot be read, what it did is not known: {cycle.damage}"
-        yield facts.PutAside(session=item.session, item=waiting.pop(item.id), reason=reason)
+        yield from [facts.PutAside(session=left.key, item=item, reason=reason) for item in waiting.values()]
+        waiting.clear()
     parts = [waiting.pop(item.id) for item in list(waiting.values()) if item.into]
     absorbed = {item.perception.id for item in left.items.values() if item.into}
     pieces = dict[str, Item]()
@@ -102,24 +81,20 @@ def recover(
                                       is_suspect=attempts > 1)  # fmt: skip
         else:
             again = _pieces_of(cycle, waiting, absorbed) if what == "split" else {}
-            yield from closed(cycle, again, left.agent, now)
+            yield from closed(cycle, again, agent, now)
             for id in cycle.items:
                 if id != cycle.run_id:
                     waiting.pop(id, None)
             pieces |= again
             waiting |= again
-    next_runs = set[str]()  # sessions whose next run is known
+    is_next = True  # whether the next cycle of the session would take it
     for item in sorted(waiting.values(), key=lambda item: item.at):
-        is_next = item.session not in next_runs
-        if item.kind == "run":
-            next_runs.add(item.session)
+        may_end_process = item.attempts > 0 or (is_next and is_suspect)
+        is_next = is_next and item.kind != "run"
         if item.id not in pieces:
-            if (state := states.get(item.session)) is not None and item.id in state.items:
+            if (state := states.get(left.key)) is not None and item.id in state.items:
                 continue  # handed out meanwhile
-            if item.id in left.held:
-                item = replace(item, attempts=item.attempts + 1)
             yield _known(item)
-        may_end_process = item.attempts > 0 or (is_next and is_suspect(item.session))
         yield placed(item, states, now, is_suspect=item.due_at is None and may_end_process)
     for item in parts:
         yield _known(item)

@@ -1,18 +1,19 @@
 """Work that earlier processes left in the journal, and how it goes on.
 
-At the start, and every minute, the journal is compared with the work in the states of this process.
-`spar.decisions.resume` decides what becomes of the rest; this module tells the facts, and does what each leads to.
+At the start, and every minute, the states that the facts in the journal add up to are compared with those of this
+process. `spar.decisions.resume` decides what becomes of the rest; this module tells the facts, and does what each leads
+to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from spar import facts
 from spar.clock import Timer
 from spar.data.reply import End
-from spar.decisions.resume import Remaining, closed, in_hand, placed, recover
+from spar.decisions.resume import closed, open_work, placed, recover
 from spar.events import Recovered
 from spar.facts import Fact
 from spar.failpoints import crashpoint
@@ -24,6 +25,7 @@ from spar.loop.setup import Module
 from spar.observe.logs import get_logger
 from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished
 from spar.runs.runs import Run, Runs
+from spar.state.apply import Ledger, SessionState, apply
 from spar.state.work import InterruptedState
 from spar.threads import OTHERS_TURN, SLICE
 from spar.types import Action, ActionResult, CycleRecord, Perception, replace, trait
@@ -41,10 +43,6 @@ MOST_SUSPECTS = 10_000
 
 def _any(_: object) -> bool:
     return True
-
-
-def _none(_: object) -> bool:
-    return False
 
 
 class Restart:
@@ -74,15 +72,14 @@ class Restart:
         self._release = journal.claim(self._core.name, self)
         is_ours = self._ours()
         left = await self._read(journal, is_ours)
-        left.held = await self._unrecorded_ids(journal, left.cycles)
         crashpoint("recover.scan")
-        await self._count_polled(journal, left)
+        await self._count_in_flight(journal, left)
         self._counted = journal
         for state in list(ledger.states.values()):  # of an earlier start: people may have decided meanwhile
             if ids := (*state.put_aside, *state.doubts, *state.detached):
                 ledger.add(facts.WorkLeft(session=state.key, items=ids))
         await self.recall(_any)
-        await self._resume(left, is_ours)
+        await self._resume(left, open_work(left.values()) - open_work(ledger.states.values()), is_ours)
         await journal.safe()
         crashpoint("recover.counted")
         journal.hand.forget()
@@ -114,11 +111,13 @@ class Restart:
         """
         try:
             journal, is_ours = self._work.stored, self._ours()
-            if ids := (await self._read(journal, is_ours, new=new)).ids - in_hand(self._ledger.states.values()):
+            left = await self._read(journal, is_ours, new)
+            if ids := open_work(left.values()) - open_work(self._ledger.states.values()):
                 await journal.safe()  # a second read leaves out work that ended during the first
-                left = await self._read(journal, is_ours, lambda work: work.id in ids, new)
+                left = await self._read(journal, is_ours, new)
                 if self._ledger.journal is journal and self._core.state == "running":
-                    await self._resume(left, is_ours, is_new=bool(new))
+                    ids -= open_work(self._ledger.states.values())
+                    await self._resume(left, ids, is_ours, is_new=bool(new))
         except Exception as error:  # the store also reports the error itself
             if self._work.has_begun:  # else it has stopped meanwhile, and the next start looks at all work
                 log.warning("recovery put off", agent=self._core.name, reason=str(error))
@@ -138,37 +137,37 @@ class Restart:
         shared = self._core.shared
         return _any if shared is None else shared.since_now()
 
-    async def _read(
-        self, journal: Journal, is_ours: Callable[[str], bool], is_wanted: Callable[[Item | Unfinished], bool] = _any,
-        new: Collection[str] = (),
-    ) -> Remaining:  # fmt: skip
-        name, views = self._core.name, journal.views
-        items, cycles = await views.items(name, new), () if new else await views.unfinished(name)
+    async def _read(self, journal: Journal, is_ours: Callable[[str], bool],
+                    new: Collection[str] = ()) -> dict[str, SessionState]:  # fmt: skip
+        """Return the states that the facts in the journal add up to, by session: its items and open cycles."""
+        name, views, left = self._core.name, journal.views, Ledger("")
         # Of a session that comes here just now, a new item waits until its open cycles are known.
         is_known = self._core.is_ready if new else _any
-        items = [item for item in items if is_wanted(item) and is_ours(item.session) and is_known(item.session)]
-        cycles = [cycle for cycle in cycles if is_wanted(cycle) and is_ours(cycle.session)]
-        return Remaining(name, {item.id: item for item in items}, cycles)
+        items, cycles = await views.items(name, new), () if new else await views.unfinished(name)
+        left.add(*[facts.WorkHandedOut(session=cycle.session, work=cycle.id, run=cycle.run_id or "", cycle=cycle)
+                   for cycle in cycles if is_ours(cycle.session)])  # fmt: skip
+        left.add(*[facts.WorkChanged(session=item.session, item=item)
+                   for item in items if is_ours(item.session) and is_known(item.session)])  # fmt: skip
+        return left.states
 
-    async def _unrecorded_ids(self, journal: Journal, cycles: Iterable[Unfinished]) -> frozenset[str]:
-        """Return the ids, current when the last process died, without a journal row. They are counted once per dead
-        process."""
-        hand, key = journal.hand, f"hand:{self._core.name}"
-        if self._counted is journal or await self._agent_state.memory.load(key) == hand.left_by:
-            return frozenset()
-        journal.append(facts.ValueSaved(key=key, value=hand.left_by))
-        return hand.left - {id for cycle in cycles for id in cycle.items}
-
-    async def _count_polled(self, journal: Journal, left: Remaining) -> None:
-        """Count an attempt at each perception that was current in a dead process, has no journal row, and will be
-        polled again."""
-        key = f"suspects:{self._core.name}"
-        before = await self._agent_state.memory.load(key) or {}
-        traits = {trait(perception) for cycle in left.cycles for perception in cycle.perceptions}
-        names = sorted({*left.held} - left.items.keys() - traits)[:MOST_SUSPECTS]
-        polled = self._work.polled = {name: int(before.get(name, 0)) + 1 for name in names}
+    async def _count_in_flight(self, journal: Journal, left: Mapping[str, SessionState]) -> None:
+        """Count an attempt at what was current when the last process died, without an open cycle, once per dead
+        process: at items, and at perceptions without a row, which will be polled again."""
+        memory, hand, name, held = self._agent_state.memory, journal.hand, self._core.name, frozenset[str]()
+        cycles = [piece.cycle for state in left.values() for piece in state.pieces if piece.cycle is not None]
+        if self._counted is not journal and await memory.load(f"hand:{name}") != hand.left_by:
+            journal.append(facts.ValueSaved(key=f"hand:{name}", value=hand.left_by))
+            held = hand.left.difference(*[cycle.items for cycle in cycles])
+        for item in [item for state in left.values() for item in state.items.values() if item.id in held]:
+            counted = facts.WorkChanged(session=item.session, item=replace(item, attempts=item.attempts + 1))
+            journal.append(counted, name)
+            apply(left[item.session], counted)
+        before = await memory.load(f"suspects:{name}") or {}
+        traits = {trait(perception) for cycle in cycles for perception in cycle.perceptions}
+        names = sorted(held.difference(traits, *[state.items for state in left.values()]))[:MOST_SUSPECTS]
+        polled = self._work.polled = {polled: int(before.get(polled, 0)) + 1 for polled in names}
         if polled or before:
-            journal.append(facts.ValueSaved(key=key, value=polled))
+            journal.append(facts.ValueSaved(key=f"suspects:{name}", value=polled))
 
     # -- resuming
 
@@ -182,21 +181,24 @@ class Restart:
                 put_aside = facts.PutAside(session=letter.item.session, item=letter.item, reason=letter.reason)
                 self._ledger.add(put_aside)
 
-    async def _resume(self, left: Remaining, is_ours: Callable[[str], bool], *, is_new: bool = False) -> None:
-        """Tell what becomes of work that is in no state, and do what follows. Args: is_ours: as it was read with."""
+    async def _resume(self, left: Mapping[str, SessionState], ids: set[str], is_ours: Callable[[str], bool], *,
+                      is_new: bool = False) -> None:  # fmt: skip
+        """Tell what becomes of work that is in no state, and do what follows. Args: ids: that work; is_ours: as it was
+        read with."""
         core, resumed, number = self._core, 0, 0
-        left.ended = {item.id for item in left.items.values() if self._has_ended(item)}
-        for fact in recover(left, self._ledger.states, core.clock.now(), core.clock.new_id,
-                            _none if is_new else core.is_suspect):  # fmt: skip
-            if not (core.owns(fact.session) and is_ours(fact.session)):  # its owner reads it
-                continue
-            if isinstance(fact, facts.WorkChanged) and left.items.get(fact.item.id) is fact.item:
-                self._ledger.add(fact)  # the journal has it
-            elif await self.follow(fact, is_new=is_new):
-                is_cycle = isinstance(fact, facts.WorkHandedOut) and fact.cycle is not None
-                resumed, number = resumed + is_cycle, number + (not is_cycle)
-                if (resumed + number) % SLICE == 0:
-                    await OTHERS_TURN
+        ids -= {id for state in left.values() for id in state.items.keys() & ids if self._has_ended(state.items[id])}
+        for state in left.values():
+            for fact in recover(state, ids, self._ledger.states, core.name, core.clock.now(), core.clock.new_id,
+                                is_suspect=not is_new and core.is_suspect(state.key)):  # fmt: skip
+                if not (core.owns(fact.session) and is_ours(fact.session)):  # its owner reads it
+                    continue
+                if isinstance(fact, facts.WorkChanged) and state.items.get(fact.item.id) is fact.item:
+                    self._ledger.add(fact)  # the journal has it
+                elif await self.follow(fact, is_new=is_new):
+                    is_cycle = isinstance(fact, facts.WorkHandedOut) and fact.cycle is not None
+                    resumed, number = resumed + is_cycle, number + (not is_cycle)
+                    if (resumed + number) % SLICE == 0:
+                        await OTHERS_TURN
         if resumed or (number and not is_new):
             self.resumed += resumed
             log.info("recovered", agent=core.name, cycles=resumed, items=number)

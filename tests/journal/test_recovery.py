@@ -644,13 +644,17 @@ async def test_what_a_sensor_brings_again_that_was_in_hand_when_the_process_died
     memory, noted = memory_at(tmp_path), tmp_path / "memory.db.hand"
     async with memory:
         memory.journal.hand.forget()
-        memory.journal.hand.take("gone", [trait(deadly)])
+        memory.journal.append(facts.WorkChanged(session="main", item=Item("p", Perception("pushed", id="p"))), "main")
+        memory.journal.hand.take("gone", [trait(deadly), "p"])
         lines = noted.read_bytes()
     noted.write_bytes(lines)
     turns: list[list[str]] = []
+    attempts: dict[str, int] = {}
 
     async def plan(perceptions: list[Perception]) -> Action:
         turns.append([perception.text for perception in perceptions])
+        await clock.sleep(0.01)  # until the agent has begun
+        attempts.update({id: item.attempts for id, item in agent.recovery.items("main").items()})
         return Action((Call("look", {"at": 1}),))
 
     for _ in range(2):
@@ -658,7 +662,8 @@ async def test_what_a_sensor_brings_again_that_was_in_hand_when_the_process_died
             await clock.sleep(2)
             assert await agent.recovery.restart.letters.list() == []
 
-    assert sorted(turns) == [["file 0"], ["file 1"], ["file 2"]]
+    assert sorted(turns) == [["file 0"], ["file 1"], ["file 2"], ["pushed"]]
+    assert attempts["p"] == 1
 
 
 async def test_nothing_is_accepted_before_the_journal_is_open_and_read(tmp_path: Path, clock: VirtualClock) -> None:
