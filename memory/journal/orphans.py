@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 AFTER = 3_600.0
 #: Most bytes of a row that `fold` or `bury` writes.
 MOST_BYTES = 64 << 20
-_TAKE_ITEM = "UPDATE item SET agent = ?, state = 'dead', body = ? WHERE id = ? AND state = 'waiting'"
-_NEW_LETTER = (
-    "INSERT INTO item (id, agent, session, kind, key, at, attempts, state, body) "
-    "VALUES (?, ?, ?, 'perception', NULL, ?, ?, 'dead', ?) ON CONFLICT (id) DO NOTHING"
+_PUT_LETTER = (
+    "INSERT INTO item (id, agent, session, kind, at, attempts, state, body) VALUES (?, ?, ?, ?, ?, ?, 'dead', ?) "
+    "ON CONFLICT (id) DO UPDATE SET agent = excluded.agent, state = excluded.state, body = excluded.body "
+    "WHERE item.state = 'waiting'"
 )
 
 
@@ -61,9 +61,8 @@ def bury(connection: Connection, live: Collection[str], now: float) -> list[str]
 
     `now` is in seconds since 1970. Return a sentence for people about each of these cycles.
     """
-    messages: list[str] = []
+    messages, heir, at = list[str](), safe(sorted(live)[0]), datetime.fromtimestamp(now, UTC)
     for id, agent, body in _of_others(connection, live):
-        heir, at = safe(sorted(live)[0]), datetime.fromtimestamp(now, UTC)
         reason = f"its agent {str(agent)!r:.100} is gone: it was not started again"
         cycle = Unfinished(str(id), "main")
         try:
@@ -71,17 +70,13 @@ def bury(connection: Connection, live: Collection[str], now: float) -> list[str]
         except (ValueError, TypeError, KeyError) as error:
             reason += f"; what it did cannot be read ({error})"
         reason += _state_of(cycle)
-        item_ids = [item_id for item_id in (*cycle.items, cycle.run_id) if item_id]
-        waiting = [item for item_id in item_ids if (item := _waiting(connection, item_id)) is not None]
-        for item in waiting:
+        ids = [item_id for item_id in (*cycle.items, cycle.run_id) if item_id]
+        perception = cycle.perceptions[0] if cycle.perceptions else Perception(f"cycle {id} of agent {agent}")
+        alone = Item(str(id), perception, session=cycle.session, at=at, attempts=cycle.attempts)
+        for item in (ids and queries.items(connection, str(agent), [], ids)) or [alone]:
             letter = sealed(encode(DeadLetter(item.id, item, at, reason), limit=MOST_BYTES))
-            connection.execute(_TAKE_ITEM, (heir, letter, safe(item.id)))
-        if not waiting:
-            perception = cycle.perceptions[0] if cycle.perceptions else Perception(f"cycle {id} of agent {agent}")
-            item = Item(str(id), perception, session=cycle.session, attempts=cycle.attempts)
-            letter = sealed(encode(DeadLetter(item.id, item, at, reason), limit=MOST_BYTES))
-            row = (safe(item.id), heir, safe(item.session), seconds(at), item.attempts, letter)
-            connection.execute(_NEW_LETTER, row)
+            row = (safe(item.id), heir, safe(item.session), item.kind, seconds(item.at), item.attempts, letter)
+            connection.execute(_PUT_LETTER, row)
         connection.execute(statements.CLOSE, (id,))
         events.append(connection, [(now, str(id), "", "dead", encode({"reason": reason, "attempts": cycle.attempts}))])
         messages.append(f"cycle {id} is put aside as a dead letter of {heir!r}: {reason}")
@@ -95,12 +90,3 @@ def _state_of(cycle: Unfinished) -> str:
     ends = [f"{result.call.tool} {result.status}" for result in cycle.known]
     open_calls = len(cycle.action.calls) - len(ends)
     return f"; of its calls: {', '.join(ends[:20]) or 'none ended'}{f', {open_calls} not begun' if open_calls else ''}"
-
-
-def _waiting(connection: Connection, item_id: str) -> Item | None:
-    """Return the item if it still waits and can be read."""
-    body = connection.execute("SELECT body FROM item WHERE id = ? AND state = 'waiting'", (safe(item_id),)).get
-    try:
-        return None if body is None else decode(str(body), Item)
-    except ValueError:
-        return None
