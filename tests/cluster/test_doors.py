@@ -373,15 +373,15 @@ async def test_a_session_that_comes_while_work_is_read_goes_on_with_its_open_cyc
             await has_read.wait()
             await take_over()
 
-        async def slowly(name: str) -> Any:
-            found = await items(name)
+        async def slowly(name: str, ids: Any) -> Any:
+            found = await items(name, ids)
             views.items = items
             await leave()
             await until(lambda: agent.memory.nodes.owns("main", session))
             return found
 
         views.items, shared._take_over = slowly, later
-        await agent.recovery.restart.reconcile()
+        assert await agent.recovery.restart.reconcile()
         has_read.set()
         assert (await nodes.ended(0, "left")).status == "ok"
         assert nodes.done == [], "what may have been done is not done again"

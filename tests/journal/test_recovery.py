@@ -835,7 +835,7 @@ async def test_a_run_that_waits_in_line_after_a_crash_can_be_asked_after_and_cal
 
 async def test_what_ends_while_the_journal_is_looked_through_is_not_done_again(clock: VirtualClock) -> None:
     """The look takes a moment, as on a busy disk, and what it found may have ended meanwhile."""
-    done: list[float] = []
+    done, looks = list[float](), list[float]()
 
     @tool(effect="idempotent")
     async def mend() -> None:
@@ -850,8 +850,9 @@ async def test_what_ends_while_the_journal_is_looked_through_is_not_done_again(c
         journal = memory.journal
         items = journal.views.items
 
-        async def slowly(name: str) -> Any:
-            found = await items(name)
+        async def slowly(name: str, ids: Any) -> Any:
+            found = await items(name, ids)
+            looks.append(clock.elapsed)
             await clock.sleep(1.0)
             return found
 
@@ -859,7 +860,8 @@ async def test_what_ends_while_the_journal_is_looked_through_is_not_done_again(c
         await clock.advance(EVERY - 0.2 - clock.elapsed)
         await agent.accept(Perception("the shop is down"))
         await clock.advance(EVERY)
-    assert len(done) == 1
+        assert await agent.recovery.restart.reconcile()
+    assert (len(done), len(looks)) == (1, 4)
 
 
 class OneAtATime:
