@@ -8,7 +8,7 @@ comes to this node for another one is in the store when it is accepted; its owne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -53,14 +53,15 @@ _SOON = 0.05
 class OwnedSessions:
     """Sessions that this node owns.
 
-    `gained`, `lost`, `leaving` and `arrived` only note what happened: one task deals with it, in order.
+    `gained`, `lost`, `leaving` and `arrived` only note what happened, by name in `_due`: one task deals with it, in
+    order.
     """
 
     def __init__(self, agent: Attaching) -> None:
         self._agent, self._core, self._services = agent, agent.core, agent.services
         self._nodes: Nodes | None = None
         self._news = asyncio.Event()
-        self._has_gained = self._has_lost = self._is_leaving = False
+        self._due = set[str]()
         self._owned_sensors = False
         self._has_read: Callable[[str], bool]  # of a session: what others have left of it
         self._parts: NodeParts
@@ -105,36 +106,30 @@ class OwnedSessions:
                 await asyncio.sleep(_AGAIN_AFTER)
 
     async def _deal(self) -> None:
-        while self._has_lost:
-            self._has_lost = False
-            try:
-                await self._let_go()
-            except BaseException:
-                self._has_lost = True
-                raise
-        if self._is_leaving:
-            try:
-                await self._leave()
-            except BaseException:
-                self._is_leaving = True
-                raise
+        while "lost" in self._due:
+            await self._deal_with("lost", self._let_go)
+        await self._deal_with("leaving", self._leave)
         if not self._works:  # it starts just now, or stops: its journal is not open, or is left to other nodes
-            if self._has_gained or self._requests:
+            if "gained" in self._due or self._requests:
                 self._deal_soon()
             return
-        if self._has_gained:
-            self._has_gained = False
-            try:
-                await self._take_over()
-            except BaseException:
-                self._has_gained = True
-                raise
+        await self._deal_with("gained", self._take_over)
         requests, self._requests = self._requests, []
         if requests:
             try:
                 await self._carry_out(requests)
             except BaseException:
                 self._requests = [*requests, *self._requests]
+                raise
+
+    async def _deal_with(self, news: str, deal: Callable[[], Awaitable[None]]) -> None:
+        """Deal with news of this name, if there are any; they stay if that fails."""
+        if news in self._due:
+            self._due.discard(news)
+            try:
+                await deal()
+            except BaseException:
+                self._due.add(news)
                 raise
 
     @property
@@ -166,12 +161,12 @@ class OwnedSessions:
 
     def gained(self) -> None:
         """Note that this node owns more sessions."""
-        self._has_gained = True
+        self._due.add("gained")
         self._news.set()
 
     def lost(self) -> None:
         """Note that sessions belong to another node already."""
-        self._has_lost = True
+        self._due.add("lost")
         for session in self._foreign(self._known.owns):  # at once: no further step of theirs may be done here
             session.cancel_phase("stop")
         self._parts.lose(self.has)
@@ -179,7 +174,7 @@ class OwnedSessions:
 
     def leaving(self) -> None:
         """Note that sessions are to be handed over."""
-        self._is_leaving = True
+        self._due.add("leaving")
         self._news.set()
 
     def arrived(self, requests: Sequence[NodeRequest]) -> None:
@@ -200,14 +195,13 @@ class OwnedSessions:
             await self._services.conversations().parts.requests.change(_SOON)
         self._drop(self._foreign(owns), owns)
         await self._parts.follow(self.owns)
-        if self._has_lost:  # more of them by now, whose cycles have perhaps not ended
+        if "lost" in self._due:  # more of them by now, whose cycles have perhaps not ended
             return
         self._known.settled()
         await self._follow_sensors()
 
     async def _leave(self) -> None:
         """Hand over the sessions that are to leave and have no cycle; the others follow."""
-        self._is_leaving = False
         may_begin = self._known.may_begin
         leaving = self._foreign(may_begin)
         tasks = self._services.conversations().parts.requests
@@ -218,11 +212,11 @@ class OwnedSessions:
         self._drop([session for session in leaving if session.key not in busy], may_begin, busy)
         await self._follow_sensors()
         await self._services.journal().safe()
-        if self._is_leaving:  # more of them by now, which may have cycles
+        if "leaving" in self._due:  # more of them by now, which may have cycles
             return
         self._known.hand_over(self._core.name, busy)
-        self._is_leaving = bool(busy)
         if busy:
+            self._due.add("leaving")
             self._deal_soon()
 
     def _drop(self, sessions: list[Session], has: Callable[[str, str], bool], but: Collection[str] = ()) -> None:
@@ -270,7 +264,7 @@ class OwnedSessions:
                  if "run" in body or "session" not in body]  # fmt: skip
         if items:
             await self._reconcile(items if all(items) else ())
-            if self._has_gained:  # these may be among what is to be taken over, and are dealt with after that
+            if "gained" in self._due:  # these may be among what is to be taken over, and are dealt with after that
                 self._requests = [*requests, *self._requests]
                 return
         for request, body in pairs:
@@ -335,26 +329,17 @@ class OwnedSessions:
     async def _post(self, session: str, kind: str, body: dict[str, Any]) -> None:
         await self._known.post(self._core.name, session, kind, msgspec.json.encode(body).decode())
 
+    async def every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        """Do some work again and again, also after the store could not be read."""
+        while True:
+            await self._core.clock.sleep(seconds)
+            with suppress(SparError, TimeoutError):
+                await work()
+
     async def read_answers(self) -> None:
         """Have the actor read what people have answered on other nodes."""
-        while True:
-            await self._core.clock.sleep(_ANSWERS_EVERY)
-            if self._core.state == "running":
-                await self._services.control.take_over()
-
-    async def follow_pause(self) -> None:
-        """Pause and resume as other nodes do."""
-        while True:
-            await self._core.clock.sleep(_PAUSE_EVERY)
-            with suppress(SparError, TimeoutError):  # the store cannot be read now
-                await self._services.control.follow_pause()
-
-    async def read_abilities(self) -> None:
-        """Take over what other nodes have learnt."""
-        while True:
-            await self._core.clock.sleep(_LEARNT_EVERY)
-            with suppress(SparError, TimeoutError):
-                await self._services.state.refresh_abilities()
+        if self._core.state == "running":
+            await self._services.control.take_over()
 
     # -- events of runs
 
@@ -465,8 +450,9 @@ def attach(agent: Attaching) -> OwnedSessions:
     agent.load(owned.load)
     agent.on(StateChanged, owned.resumed)
     agent.task("nodes", owned.serve)
-    agent.task("answers", owned.read_answers)
-    agent.task("pause", owned.follow_pause)
-    agent.task("abilities", owned.read_abilities)
+    control, state = agent.services.control, agent.services.state
+    agent.task("answers", partial(owned.every, _ANSWERS_EVERY, owned.read_answers))
+    agent.task("pause", partial(owned.every, _PAUSE_EVERY, control.follow_pause))
+    agent.task("abilities", partial(owned.every, _LEARNT_EVERY, state.refresh_abilities))
     agent.close(owned.close)
     return owned
