@@ -100,12 +100,10 @@ class ItemsDuty(Duty):
         )
         unknown = await self.value("journal.views.run()", journal.views.run(self.mark, "unknown"))
         owed(unknown == (None, None), "journal.views.run() of an unknown run must be (None, None)")
-        again = replace(self.ended, perception=seen("again"))
-        known = await self.value("journal.commit()", accepted(journal, again, self.mark))
-        owed(
-            known is not None and known.id == again.id,
-            "what was ever accepted must be known again, also once it has ended",
-        )
+        for again in (replace(self.ended, perception=seen("again")), replace(self.ended, id=new_id())):
+            known = await self.value("journal.commit()", accepted(journal, again, self.mark))
+            is_known = known is not None and known.id == self.ended.id
+            owed(is_known, "what was ever accepted must be known again by its id and key, also once it has ended")
 
 
 class LettersDuty(Duty):
@@ -299,7 +297,9 @@ class DoubtsDuty(Duty):
         other = replace(answer, answer="failed")
         await self.conflicts(
             "journal.commit() of an answered doubt",
-            journal.commit(facts.DoubtAnswered(session="main", doubt=other), agent),
+            journal.commit(
+                facts.DoubtAnswered(session="main", doubt=other, again=replace(self.again, cycle_id=new_id())), agent
+            ),
         )
 
     async def look(self, store: Any) -> None:
