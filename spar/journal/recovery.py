@@ -45,7 +45,7 @@ class Recovery(Work):
         try:
             earlier = await self.journal.commit(fact, self._core.name)
         except CancelledError:
-            self._requests.in_background(self.restart.find(item), "cancelled submission to")
+            self._requests.in_background(self.restart.reconcile([item.id]), "cancelled submission to")
             raise
         if earlier is not None:
             self.repeated += 1

@@ -79,7 +79,7 @@ class Restart:
             if ids := (*state.put_aside, *state.doubts, *state.detached):
                 ledger.add(facts.WorkLeft(session=state.key, items=ids))
         await self.recall(_any)
-        await self._resume(left, open_work(left.values()) - open_work(ledger.states.values()), is_ours)
+        await self._resume(left, self._unknown(left), is_ours)
         await journal.safe()
         crashpoint("recover.counted")
         journal.hand.forget()
@@ -112,22 +112,16 @@ class Restart:
         try:
             journal, is_ours = self._work.stored, self._ours()
             left = await self._read(journal, is_ours, new)
-            if ids := open_work(left.values()) - open_work(self._ledger.states.values()):
+            if ids := self._unknown(left):
                 await journal.safe()  # a second read leaves out work that ended during the first
                 left = await self._read(journal, is_ours, new)
                 if self._ledger.journal is journal and self._core.state == "running":
-                    ids -= open_work(self._ledger.states.values())
-                    await self._resume(left, ids, is_ours, is_new=bool(new))
+                    await self._resume(left, ids & self._unknown(left), is_ours, is_new=bool(new))
         except Exception as error:  # the store also reports the error itself
             if self._work.has_begun:  # else it has stopped meanwhile, and the next start looks at all work
                 log.warning("recovery put off", agent=self._core.name, reason=str(error))
             return False
         return True
-
-    async def find(self, item: Item) -> None:
-        """Resume accepted work, if it is on disk."""
-        if self._core.state == "running":
-            await self.reconcile([item.id])
 
     # -- reading
 
@@ -149,6 +143,10 @@ class Restart:
         left.add(*[facts.WorkChanged(session=item.session, item=item)
                    for item in items if is_ours(item.session) and is_known(item.session)])  # fmt: skip
         return left.states
+
+    def _unknown(self, left: Mapping[str, SessionState]) -> set[str]:
+        """Return the ids of the work that is in no state of this process."""
+        return open_work(left.values()) - open_work(self._ledger.states.values())
 
     async def _count_in_flight(self, journal: Journal, left: Mapping[str, SessionState]) -> None:
         """Count an attempt at what was current when the last process died, without an open cycle, once per dead
