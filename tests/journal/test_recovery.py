@@ -370,25 +370,30 @@ async def test_work_that_killed_three_processes_is_put_aside_and_what_came_with_
 ) -> None:
     poison = Perception("poison", id="p1")
     fine = Perception("fine", id="p2")
-    await left_behind(tmp_path, opened(poison, fine, items=("p1",)), accepted(Item("p1", poison, attempts=2)))
+    run = Item("r1", Perception("go", id="p3"), "run", attempts=3)
+    await left_behind(tmp_path, opened(poison, fine, items=("p1",)), accepted(Item("p1", poison, attempts=2)),
+                      accepted(run))  # fmt: skip
     seen: list[str] = []
 
     async def plan(perceptions: list[Perception]) -> None:
         seen.extend(perception.text for perception in perceptions)
 
     agent = agent_at(tmp_path, clock, plan)
-    put_aside = heard(agent, DeadLettered)
+    put_aside, ended = heard(agent, DeadLettered), heard(agent, RunEnded)
     async with agent:
         await clock.sleep(1)
-        [letter] = await agent.recovery.restart.letters.list()
+        letters = await agent.recovery.restart.letters.list()
         assert seen == ["fine"]
-        assert [(event.item, event.attempts) for event in put_aside] == [("p1", 3)]
-        assert letter.item.perception.text == "poison"
+        assert sorted((event.item, event.attempts) for event in put_aside) == [("p1", 3), ("r1", 3)]
+        assert sorted(letter.item.perception.text for letter in letters) == ["go", "poison"]
+        answer = await agent.wait("r1", 1)
+        assert [(event.run_id, event.status) for event in ended] == [("r1", "error")]
+        assert (answer.status, "3 attempts failed" in answer.error) == ("error", True)
 
         await agent.recovery.restart.letters.revive("p1")
         await clock.sleep(1)
         assert seen == ["fine", "poison"]
-        with pytest.raises(LookupError, match="no dead letter 'p1'; known: none"):
+        with pytest.raises(LookupError, match="no dead letter 'p1'; known: r1"):
             await agent.recovery.restart.letters.revive("p1")
 
 
@@ -557,19 +562,6 @@ async def test_what_a_sensor_brings_again_while_it_waits_for_its_next_try_is_tri
         assert agent.recovery.snapshot()["in_hand"] == 0
 
     assert (planned, troubles) == (["p1"] * 3, [])
-
-
-async def test_a_run_that_killed_three_processes_ends_with_an_error(tmp_path: Path, clock: VirtualClock) -> None:
-    run = Item("r1", Perception("go", id="p1"), "run", attempts=3)
-    await left_behind(tmp_path, accepted(run))
-    agent = agent_at(tmp_path, clock)
-    ended = heard(agent, RunEnded)
-    async with agent:
-        await clock.sleep(1)
-        answer = await agent.wait("r1", 1)
-
-    assert [(event.run_id, event.status) for event in ended] == [("r1", "error")]
-    assert (answer.status, "3 attempts failed" in answer.error) == ("error", True)
 
 
 # -- what is written when

@@ -1,10 +1,9 @@
-"""Two processes and one file; and a process that is killed."""
+"""Two processes and one file."""
 
 from __future__ import annotations
 
 import os
 import select
-import signal
 import subprocess
 import sys
 import textwrap
@@ -126,34 +125,6 @@ async def test_reading_what_is_not_there_is_refused_and_makes_no_file(tmp_path: 
         async with Memory.open(f"sqlite:///{tmp_path}/memory.db", read_only=True):
             pass
     assert is_empty(tmp_path)
-
-
-STORE = """
-async def main(url):
-    async with Memory.open(url, durability='process') as memory:
-        for number in range(100_000):
-            await memory.store(Experience(f"disk {number}", id=f"e{number}"))
-            if number % 10 == 9:
-                await memory.flush()
-                say(number)
-"""
-
-
-async def test_what_was_flushed_survives_kill_9_each_time_and_is_there_once(tmp_path: Path) -> None:
-    flushed = -1
-    for round_ in range(2):
-        with child(STORE, tmp_path) as process:
-            for _ in range(5 + 20 * round_):
-                flushed = max(flushed, int(line_of(process)))
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait(timeout=30)
-
-        async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
-            counts = await memory.counts()
-            found = await memory.recall("disk", 10_000)
-            ids = {experience.id for experience in found}
-            assert {f"e{number}" for number in range(flushed + 1)} <= ids
-            assert len(ids) == len(found) == counts["experiences"], "nothing twice, and the words are all there"
 
 
 def test_importing_the_package_loads_no_driver(tmp_path: Path) -> None:

@@ -113,20 +113,27 @@ async def test_a_cycle_that_goes_on_is_put_back_as_it_was_when_a_hook_denies_it(
     assert (effects, planned) == (["pay 2"], [])
 
 
+@pytest.mark.parametrize(("session", "is_denied"), [("main", False), ("bob", False), ("bob", True)])
 async def test_a_run_that_is_aborted_while_its_cycle_waits_to_go_on_makes_no_further_call(
-    tmp_path: Path, clock: VirtualClock
+    session: str, is_denied: bool, tmp_path: Path, clock: VirtualClock
 ) -> None:
-    said = message("pay", "bob")
-    cycle = Unfinished("0cut", "bob", (said,), ("run",), "run")
-    await left_behind(tmp_path, accepted(Item("run", said, "run", "bob")), *cut(cycle, TWO_PAYMENTS))
-    agent, is_quiet = agent_at(tmp_path, clock, silent), True
-    agent.hook("before_cycle")(lambda ctx: Decision.deny("quiet hours") if is_quiet else None)
+    """A hook has denied its cycle for now, or is still asked about it."""
+    said = message("pay", session)
+    cycle = Unfinished("0cut", session, (said,), ("run",), "run")
+    await left_behind(tmp_path, accepted(Item("run", said, "run", session)), *cut(cycle, TWO_PAYMENTS))
+    agent, is_quiet = agent_at(tmp_path, clock, silent), is_denied
+
+    @agent.hook("before_cycle")
+    async def slow(ctx: Any) -> Decision | None:
+        await clock.sleep(0 if is_denied else 2)
+        return Decision.deny("quiet hours") if is_quiet else None
+
     async with agent:
         await clock.sleep(1)
         await agent.abort("run")
         assert (await agent.wait("run", 1)).error == "aborted"
         is_quiet = False
-        await clock.sleep(2)
+        await clock.sleep(10)
         assert await agent.recovery.journal.views.unfinished("main") == []
         assert set(agent.sessions.by_key) == {"main"}
 
@@ -239,30 +246,6 @@ async def test_an_interrupted_run_waits_for_a_place_like_any_other(tmp_path: Pat
             assert (await agent.wait(f"run-{number}", 60)).output == f"done {number}"
 
     assert (most, max(at_once)) == (1, 1)
-
-
-@pytest.mark.parametrize("session", ["main", "bob"])
-async def test_a_run_that_is_aborted_while_a_hook_is_asked_about_its_cut_off_cycle_makes_no_further_call(
-    session: str, tmp_path: Path, clock: VirtualClock
-) -> None:
-    said = message("pay", session)
-    cycle = Unfinished("0cut", session, (said,), ("run",), "run")
-    await left_behind(tmp_path, accepted(Item("run", said, "run", session)), *cut(cycle, TWO_PAYMENTS))
-    agent = agent_at(tmp_path, clock, silent)
-
-    @agent.hook("before_cycle")
-    async def slow(ctx: Any) -> None:
-        await clock.sleep(2)
-
-    async with agent:
-        await clock.sleep(1)
-        await agent.abort("run")
-        assert (await agent.wait("run", 1)).error == "aborted"
-        await clock.sleep(10)
-        assert await agent.recovery.journal.views.unfinished("main") == []
-        assert set(agent.sessions.by_key) == {"main"}
-
-    assert effects == []
 
 
 @pytest.mark.parametrize("is_aborted", [True, False])
