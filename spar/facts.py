@@ -331,18 +331,15 @@ class CycleWritten(Fact, frozen=True, kw_only=True):
 class CycleClosed(LocalFact, frozen=True, kw_only=True):
     """A cycle ended.
 
-    `is_put_back` says that its interrupted work waits again. `has_result` says that calls were made or an answer given;
-    `calls` counts those that were attempted, `has_failed` says that not all went well. `error` is why the plan failed,
-    was deferred, refused, barred, or cut off by people; `is_final` says that the plan shall not be tried again.
-    `requests` is 1 if a model decided. `waits` is the number of seconds that its run waits for a provider. `answers`
-    says that the plan gave the answer `output` for now.
+    `is_put_back` says that its interrupted work waits again. `calls` counts the calls that were attempted, `has_failed`
+    says that not all went well. `error` is why the plan failed, was deferred, refused, barred, or cut off by people;
+    `is_final` says that the plan shall not be tried again. `requests` is 1 if a model decided. `waits` is the number of
+    seconds that its run waits for a provider. `answers` says that the plan gave the answer `output` for now.
     """
 
     cycle: str
-    outcome: str
     run: str = ""
     is_put_back: bool = False
-    has_result: bool = False
     calls: int = 0
     has_failed: bool = False
     plan: PlanOutcome = "none"

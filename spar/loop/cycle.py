@@ -427,8 +427,7 @@ def closed(cycle: Cycle, run_id: str, stop_reason: str) -> CycleClosed:
         answer = answer_of(action, result) if isinstance(action, Action) else None
         answers = not isinstance(action, Action) or answer is not None or not action.calls
     return CycleClosed(
-        session=cycle.session, cycle=cycle.id, outcome=cycle.outcome, run=run_id,
-        has_result=result is not None, calls=calls,
+        session=cycle.session, cycle=cycle.id, run=run_id, calls=calls,
         has_failed=result is not None and result.status in ("partial", "failed"), plan=plan, error=error,
         is_final=is_final, waits=waits, answers=answers, output=answer, requests=requests,
     )  # fmt: skip

@@ -402,7 +402,7 @@ class SessionCycles(SessionWork):
         else:
             end = None
             if run is not None or self.state.cycle is not None:
-                fact = CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome)
+                fact = CycleClosed(session=self.key, cycle=cycle.id)
                 if run is not None and not cycle.is_refused:
                     judged = cycle.guarded(report, parts.runs.judged, run, cycle, self.stop_reason, now)
                     fact, end = judged or (fact, _UNJUDGED)

@@ -286,7 +286,7 @@ class SessionWork:
             self.handed_out[piece.work] = since
         else:
             self.parts.recovery.restart.drop(piece)
-        self.core.ledger.tell(CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome, is_put_back=is_open))
+        self.core.ledger.tell(CycleClosed(session=self.key, cycle=cycle.id, is_put_back=is_open))
 
     # -- its task
 

@@ -119,7 +119,7 @@ def _message_accepted(state: SessionState, fact: facts.MessageAccepted) -> None:
     run = state.runs[item.id] = RunState(
         item.perception, item.options or NO_OPTIONS, item.defaults or NO_OPTIONS,
         new=(item.perception,) if is_new else (), number=fact.results + 1, is_planned=not is_new,
-        verifies=fact.verifies, output=item.output, results=fact.results, used=dict(item.used), waited=item.waited,
+        verifies=fact.verifies, output=item.output, used=dict(item.used), waited=item.waited,
         failures=item.failures,
     )  # fmt: skip
     _choose_options(run)
@@ -155,7 +155,7 @@ def _message_absorbed(state: SessionState, fact: facts.MessageAbsorbed) -> None:
     other, run = state.runs.get(fact.run), state.runs.get(fact.into)
     if other is None or run is None:
         return
-    other.into, other.is_started, other.outcome = fact.into, run.is_started, fact.outcome
+    other.into, other.outcome = fact.into, fact.outcome
     run.absorbed[fact.run] = other.options
     _choose_options(run)
     run.later = (*run.later, other.message)
@@ -193,11 +193,8 @@ def _unplace(state: SessionState, run_id: str) -> None:
 def _run_began(state: SessionState, fact: facts.RunBegan) -> None:
     if (run := state.runs.get(fact.run)) is not None:
         _unplace(state, fact.run)
-        run.is_started, run.outcome = True, "started"
+        run.outcome = "started"
         state.run = state.run or fact.run  # it may begin only to end at once, beside the current one
-        for other in run.absorbed:  # in an earlier process
-            if (part := state.runs.get(other)) is not None:
-                part.is_started = True
 
 
 def _spent(state: SessionState, fact: facts.Spent) -> None:
@@ -282,10 +279,8 @@ def _cycle_closed(state: SessionState, fact: facts.CycleClosed) -> None:
         _add_piece(state, cycle.piece, is_first=True)
     if (run := state.runs.get(fact.run)) is None:
         return
-    if fact.has_result:
-        run.results += 1
-        if fact.calls:
-            run.used["calls"] = run.used.get("calls", 0) + fact.calls
+    if fact.calls:
+        run.used["calls"] = run.used.get("calls", 0) + fact.calls
     run.waited += fact.waits
     run.number += fact.requests
     if fact.plan == "failed":

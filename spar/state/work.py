@@ -18,10 +18,10 @@ class RunState(Struct):
     `message` is the first message, `later` are those that joined, `new` those that no plan has answered yet. `place` is
     where it waits, None if it does not. `absorbed` are the runs that end with this one, with their options; `chosen`
     are the options in force: those of its messages, the newest first, then the defaults of its session. `into` is the
-    run that this one ends with. `number` is the number of its next cycle, `failures` counts failed plans in a row,
-    `results` its cycles with a result. `output` is its answer so far, `verifies` whether an answer about failed calls
-    is asked for once more. `used` are the amounts that it used, `waited` is the number of seconds that it waited for a
-    provider. `pieces` are the ids of its interrupted work.
+    run that this one ends with. `number` is the number of its next cycle, `failures` counts failed plans in a row.
+    `output` is its answer so far, `verifies` whether an answer about failed calls is asked for once more. `used` are
+    the amounts that it used, `waited` is the number of seconds that it waited for a provider. `pieces` are the ids of
+    its interrupted work.
     """
 
     message: Perception
@@ -29,7 +29,6 @@ class RunState(Struct):
     defaults: RunOptions = NO_OPTIONS
     outcome: Outcome = "queued"
     place: MessagePlace | None = None
-    is_started: bool = False
     later: tuple[Perception, ...] = ()
     new: tuple[Perception, ...] = ()
     absorbed: dict[str, RunOptions] = {}
@@ -40,7 +39,6 @@ class RunState(Struct):
     is_planned: bool = False
     verifies: bool = True
     output: Any = None
-    results: int = 0
     used: dict[str, int] = {}
     waited: float = 0.0
     pieces: tuple[str, ...] = ()

@@ -183,7 +183,7 @@ class History:
             self._act(cycle)
         what = consequence(progress, ending, kind)
         if what == "again":
-            self.tell(facts.CycleClosed, cycle=cycle, outcome="skipped", is_put_back=True)
+            self.tell(facts.CycleClosed, cycle=cycle, is_put_back=True)
             return
         self._close(cycle, progress, ending, opened.items if what == "done" else ())
         if what == "next start":
@@ -252,13 +252,12 @@ class History:
         is_cut = ending in ("stopped", "broken", "called off")
         plan = "cut" if is_cut else "made" if progress == "acting" else "failed" if ending == "failed" else "deferred"
         fact = facts.CycleClosed(
-            session=self.session, cycle=cycle, outcome="acted", run=run, plan=plan, requests=1,
-            has_result=progress == "acting", calls=len(current.started),
+            session=self.session, cycle=cycle, run=run, plan=plan, requests=1, calls=len(current.started),
             answers=self.chance(0.5), has_failed=self.chance(0.2),
             error="aborted" if ending == "called off" else "not now",
         )  # fmt: skip
         if is_cut and ending != "called off":
-            fact = facts.CycleClosed(session=self.session, cycle=cycle, outcome="interrupted", run=run, plan="cut")
+            fact = facts.CycleClosed(session=self.session, cycle=cycle, run=run, plan="cut")
         ended = judge(state.runs[run], fact, 0.0, Limits(patience=1.0)) if run else None
         self.add([fact])
         for id, end in current.ended.items():

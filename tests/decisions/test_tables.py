@@ -68,7 +68,7 @@ def test_failed_work_waits_twice_as_long_each_time_and_is_put_aside_after_the_la
 
 
 def closed(plan: PlanOutcome, **fields: Any) -> CycleClosed:
-    return CycleClosed(session="main", cycle="c", outcome="acted", run="r", plan=plan, **fields)
+    return CycleClosed(session="main", cycle="c", run="r", plan=plan, **fields)
 
 
 CASES = {

@@ -21,7 +21,6 @@ from spar.testing import VirtualClock
 #: What differs in the state of each session after a stop and a start, by session and path.
 FORGOTTEN: dict[tuple[str, str], str] = {
     ("crowded", "dropped"): "gists of dropped messages: the next run is not told of them",
-    ("deferred", "runs.one.results"): "cycles that only waited for the provider: nothing follows from it",
 }
 
 
