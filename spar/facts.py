@@ -271,6 +271,11 @@ class WorkHandedOut(LocalFact, frozen=True, kw_only=True):
     item: Item | None = None
     is_suspect: bool = False
 
+    @property
+    def items(self) -> tuple[str, ...]:
+        """Return the ids of the accepted work that it was begun on."""
+        return (self.work,) if self.cycle is None else self.cycle.items
+
 
 class WorkTaken(LocalFact, frozen=True, kw_only=True):
     """A cycle took the work that it deals with: interrupted work, or the waiting perceptions and messages of its run.
@@ -282,7 +287,6 @@ class WorkTaken(LocalFact, frozen=True, kw_only=True):
     run: str = ""
     work: str = ""
     items: tuple[str, ...] = ()
-    is_stepped: bool = False
 
 
 class CycleOpened(Fact, frozen=True, kw_only=True):

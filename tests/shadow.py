@@ -75,7 +75,7 @@ class Shadow(Ledger):
     def _compare_calls(self, fact: CycleClosed) -> None:
         """Compare the started calls of a cycle with its result, if its actor journals calls."""
         cycle = self.state_of(fact.session).cycle
-        if cycle is None or cycle.action is None or cycle.effect or cycle.is_stepped:
+        if cycle is None or cycle.action is None or cycle.effect or (cycle.opened and cycle.opened.is_stepped):
             return
         if fact.plan in ("cut", "none") and not fact.calls:  # it has perhaps no result, or no run
             return

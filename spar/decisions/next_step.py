@@ -10,9 +10,8 @@ from typing import Literal
 from msgspec import Struct
 
 from spar import facts
-from spar.facts import Fact
+from spar.facts import Fact, WorkHandedOut
 from spar.state.apply import SessionState
-from spar.state.work import InterruptedState
 from spar.types import Perception, Trust, replace
 
 #: What a session does next: a cycle takes new work; a cycle goes on with its run, at the pace of a busy session; its
@@ -24,14 +23,13 @@ class Turn(Struct, frozen=True):
     """Circumstances in which a session chooses its next step.
 
     `may_begin` says that a run may begin or continue: the session has a slot for it or needs none, or a person runs
-    the phases one by one (`is_stepped`). `quiet` is the number of seconds for which collected messages still wait.
+    the phases one by one. `quiet` is the number of seconds for which collected messages still wait.
     `is_resuming` says that the actor can resume calls of earlier cycles, `may_try` decides by its id whether a suspect
     may be tried now.
     """
 
     may_begin: bool = True
     quiet: float = 0.0
-    is_stepped: bool = False
     is_resuming: bool = False
     may_try: Callable[[str], bool] = lambda work: True
 
@@ -66,13 +64,13 @@ def has_run_to_begin(state: SessionState, turn: Turn) -> bool:
     return bool(state.waiting) and not turn.quiet
 
 
-def piece_to_take(state: SessionState, turn: Turn) -> InterruptedState | None:
+def piece_to_take(state: SessionState, turn: Turn) -> WorkHandedOut | None:
     """Return the interrupted work that the next cycle takes; None for none. That of a run needs a slot."""
     piece = first_piece(state, turn.may_try)
     return piece if piece is not None and (turn.may_begin or piece.run in ("", state.run)) else None
 
 
-def first_piece(state: SessionState, may_try: Callable[[str], bool]) -> InterruptedState | None:
+def first_piece(state: SessionState, may_try: Callable[[str], bool]) -> WorkHandedOut | None:
     """Return the interrupted work that goes first; None for none. While a run is current, only its own may go."""
     for queue in (state.interrupted, state.suspects):
         if not queue:
@@ -109,7 +107,7 @@ def take(state: SessionState, cycle: str, turn: Turn, new_id: Callable[[], str])
             following.append(facts.DroppedTold(session=key, run=run, message=overflow(dropped, key, new_id)))
     items = (*((run,) if run else ()), *state.pushed)
     if items:
-        following.append(facts.WorkTaken(session=key, cycle=cycle, run=run, items=items, is_stepped=turn.is_stepped))
+        following.append(facts.WorkTaken(session=key, cycle=cycle, run=run, items=items))
     return following
 
 

@@ -19,14 +19,13 @@ from spar.decisions.finish import BACKOFF, retry
 from spar.decisions.resume import ANSWERS, answered, notice_of
 from spar.errors import ConflictError
 from spar.events import CallInDoubt, DeadLettered, DoubtResolved
-from spar.facts import LetterAnswered, PutAside, RetryPlanned, WorkLeft
+from spar.facts import LetterAnswered, PutAside, RetryPlanned, WorkHandedOut, WorkLeft
 from spar.journal.work import Work
 from spar.loop.core import Core, Requests
 from spar.loop.cycle import WorkingSession
 from spar.observe.logs import get_logger
 from spar.records.journal import Answer, DeadLetter, Doubt, Item, named
 from spar.runs.runs import Runs
-from spar.state.work import InterruptedState
 from spar.types import Fault, Perception, replace
 
 log = get_logger("spar.recovery")
@@ -95,7 +94,7 @@ class InDoubtCalls:
     __slots__ = ("_answered", "_core", "_push", "_resume", "_work")
 
     def __init__(self, core: Core, work: Work, push: Callable[[Perception], object],
-                 resume: Callable[[facts.WorkHandedOut], Awaitable[object]]) -> None:  # fmt: skip
+                 resume: Callable[[WorkHandedOut], Awaitable[object]]) -> None:  # fmt: skip
         self._core, self._work, self._push, self._resume = core, work, push, resume
         self._answered = set[str]()  # in this process, by people: a chain of steps may be closed again
 
@@ -154,7 +153,7 @@ class InDoubtCalls:
         if (again := fact.again) is None:
             self._push(notice_of(doubt))
         else:
-            await self._resume(facts.WorkHandedOut(session=again.session, work=again.id, cycle=again))
+            await self._resume(WorkHandedOut(session=again.session, work=again.id, cycle=again))
         return doubt
 
 
@@ -263,12 +262,12 @@ class Suspects:
         """Return whether no other suspect than this one is being tried."""
         return self._trial in ("", work)
 
-    def begin_trial(self, piece: InterruptedState) -> None:
+    def begin_trial(self, piece: WorkHandedOut) -> None:
         """Note that a cycle begins to try this piece."""
         if piece.is_suspect:
             self._trial = piece.work
 
-    def end_trial(self, session: str, piece: InterruptedState, *, is_put_back: bool = False) -> None:
+    def end_trial(self, session: str, piece: WorkHandedOut, *, is_put_back: bool = False) -> None:
         """Note that the cycle of this piece has ended, and let the next suspect be tried.
 
         Args: session: its session; is_put_back: that will try it again by itself, after a wait.

@@ -15,7 +15,7 @@ from spar.clock import Timer
 from spar.data.reply import End
 from spar.decisions.resume import closed, open_work, placed, recover
 from spar.events import Recovered
-from spar.facts import Fact
+from spar.facts import Fact, WorkHandedOut
 from spar.failpoints import crashpoint
 from spar.journal.failed_work import DeadLetters, InDoubtCalls, OpenSessions, Retries, Suspects
 from spar.journal.state.agent_state import AgentState
@@ -26,7 +26,6 @@ from spar.observe.logs import get_logger
 from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished
 from spar.runs.runs import Run, Runs
 from spar.state.apply import Ledger, SessionState, apply
-from spar.state.work import InterruptedState
 from spar.threads import OTHERS_TURN, SLICE
 from spar.types import Action, ActionResult, CycleRecord, Perception, replace, trait
 
@@ -138,7 +137,7 @@ class Restart:
         # Of a session that comes here just now, a new item waits until its open cycles are known.
         is_known = self._core.is_ready if new else _any
         items, cycles = await views.items(name, new), () if new else await views.unfinished(name)
-        left.add(*[facts.WorkHandedOut(session=cycle.session, work=cycle.id, run=cycle.run_id or "", cycle=cycle)
+        left.add(*[WorkHandedOut(session=cycle.session, work=cycle.id, run=cycle.run_id or "", cycle=cycle)
                    for cycle in cycles if is_ours(cycle.session)])  # fmt: skip
         left.add(*[facts.WorkChanged(session=item.session, item=item)
                    for item in items if is_ours(item.session) and is_known(item.session)])  # fmt: skip
@@ -193,7 +192,7 @@ class Restart:
                 if isinstance(fact, facts.WorkChanged) and state.items.get(fact.item.id) is fact.item:
                     self._ledger.add(fact)  # the journal has it
                 elif await self.follow(fact, is_new=is_new):
-                    is_cycle = isinstance(fact, facts.WorkHandedOut) and fact.cycle is not None
+                    is_cycle = isinstance(fact, WorkHandedOut) and fact.cycle is not None
                     resumed, number = resumed + is_cycle, number + (not is_cycle)
                     if (resumed + number) % SLICE == 0:
                         await OTHERS_TURN
@@ -227,7 +226,7 @@ class Restart:
         if not self._core.owns(fact.session):
             return False
         match fact:
-            case facts.WorkHandedOut() | facts.MessagePlaced() | facts.PerceptionAccepted():
+            case WorkHandedOut() | facts.MessagePlaced() | facts.PerceptionAccepted():
                 crashpoint("recover.hand_out")
                 await self._give(fact, is_new=is_new)
                 return True
@@ -244,7 +243,7 @@ class Restart:
         return False
 
     async def _give(
-        self, fact: facts.WorkHandedOut | facts.MessagePlaced | facts.PerceptionAccepted, *, is_new: bool
+        self, fact: WorkHandedOut | facts.MessagePlaced | facts.PerceptionAccepted, *, is_new: bool
     ) -> None:
         """Give work to its session, with its run if it has one."""
         session = self._sessions.of(fact.session)
@@ -260,7 +259,7 @@ class Restart:
             run = None if item is None else self._runs.restore(item, results, is_new=is_new)
             if run is not None:
                 run.processed_ids |= processed_ids
-            if isinstance(fact, facts.WorkHandedOut):
+            if isinstance(fact, WorkHandedOut):
                 session.resume_with(fact)
                 if fact.is_suspect:
                     self.suspects.add(fact.session)
@@ -317,7 +316,7 @@ class Restart:
         crashpoint("recover.resume")
         await self._work.journal.safe()
 
-    async def begin_trial(self, piece: InterruptedState) -> None:
+    async def begin_trial(self, piece: WorkHandedOut) -> None:
         """Return when the end of the former attempt at a suspect is safe.
 
         If it may have ended several processes without a trace, this attempt is the last one: that is safe, too.
@@ -326,19 +325,19 @@ class Restart:
             self._journal_attempts(piece, MOST_ATTEMPTS)
         await self._work.journal.safe()
 
-    def end_trial(self, piece: InterruptedState) -> None:
+    def end_trial(self, piece: WorkHandedOut) -> None:
         """Journal the attempts at a suspect as they were, since this process has outlived the last one."""
         if piece.item is not None and self._core.shared is not None:
             self._journal_attempts(piece)
 
-    def _journal_attempts(self, piece: InterruptedState, attempts: int | None = None) -> None:
+    def _journal_attempts(self, piece: WorkHandedOut, attempts: int | None = None) -> None:
         assert piece.item is not None
         item = self._work.items(piece.item.session).get(piece.work)
         if item is not None:
             counted = item if attempts is None else replace(item, attempts=attempts)
             self._work.journal.append(facts.WorkChanged(session=item.session, item=counted), self._core.name)
 
-    def drop(self, piece: InterruptedState) -> None:
+    def drop(self, piece: WorkHandedOut) -> None:
         """Drop an interrupted cycle whose run has ended."""
         if piece.cycle is not None:
             for fact in closed(piece.cycle, {}, self._core.name, self._core.clock.now()):

@@ -19,7 +19,6 @@ from spar.facts import CycleClosed, PlanOutcome
 from spar.loop.core import Core
 from spar.protocols import RunContext
 from spar.records.journal import Unfinished
-from spar.state.work import InterruptedState
 from spar.types import (
     PHASES,
     Action,
@@ -155,7 +154,7 @@ class Cycle:
     id = _FirstUse()
 
     def __init__(self, session: str, run: RunContext | None, clock: Clock,
-                 interrupted: InterruptedState | None = None) -> None:  # fmt: skip
+                 interrupted: WorkHandedOut | None = None) -> None:  # fmt: skip
         self.session, self.run, self.clock, self.interrupted = session, run, clock, interrupted
         self.started = self.phase_began = clock.monotonic()
         #: Duration in seconds. For a cycle of single steps: the sum of its phases, without the time between the steps.

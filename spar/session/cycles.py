@@ -18,7 +18,7 @@ from spar.decisions.finish import Consequence
 from spar.decisions.next_step import piece_to_take
 from spar.errors import ENDS_PROCESS, SparError, is_closing, unwrap
 from spar.events import LoopCompleted, LoopStarted, PhaseCompleted, PhaseStarted
-from spar.facts import CycleClosed, RunBegan
+from spar.facts import CycleClosed, RunBegan, WorkHandedOut
 from spar.failpoints import armed, crashpoint
 from spar.health.alerts import NEVER_SLOW
 from spar.loop.cycle import PRODUCTS, Cycle, Skip, consequence_of, replace_product
@@ -27,7 +27,6 @@ from spar.ports.any_part import has
 from spar.ports.phases import OptionalActor
 from spar.protocols import Context
 from spar.session.work import SessionWork
-from spar.state.work import InterruptedState
 from spar.types import Action, ActionResult, Fault, Perception, Phase
 
 if TYPE_CHECKING:
@@ -217,7 +216,7 @@ class SessionCycles(SessionWork):
         shared = self.core.shared
         return bool(self.parts.recovery.polled) or (shared is not None and shared.is_suspect(self.key))
 
-    async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: InterruptedState) -> list[Perception]:
+    async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: WorkHandedOut) -> list[Perception]:
         """Return the perceptions of one piece of interrupted work: an interrupted cycle, or work that may have killed
         the process."""
         run = self.parts.runs.open_run(piece.run)

@@ -24,7 +24,6 @@ from spar.ports.phases import OptionalActor
 from spar.runs.ends import EndedRun
 from spar.runs.runs import Run
 from spar.session.parts import SessionParts
-from spar.state.work import InterruptedState
 from spar.types import Action, ActionResult, Perception, answering
 
 log = get_logger("spar.lane")
@@ -103,7 +102,7 @@ class SessionWork:
         cycle = cycle or self.cycle
         is_stepped = cycle is not None and cycle.is_stepped
         return Turn(self.has_slot or is_stepped or not self.is_standing, self.quiet if self.quiet_until else 0.0,
-                    is_stepped, self.is_resuming, self.parts.recovery.may_try)  # fmt: skip
+                    self.is_resuming, self.parts.recovery.may_try)  # fmt: skip
 
     @property
     def has_work(self) -> bool:
@@ -251,7 +250,7 @@ class SessionWork:
 
     # -- the work of a cycle
 
-    def take_piece(self, cycle: Cycle, piece: InterruptedState) -> None:
+    def take_piece(self, cycle: Cycle, piece: WorkHandedOut) -> None:
         """Give a piece of interrupted work to a new cycle."""
         del self.handed_out[piece.work]
         cycle.items = piece.items
@@ -279,7 +278,7 @@ class SessionWork:
             cycle.items = state.cycle.items
         return pushed
 
-    def _put_back(self, cycle: Cycle, piece: InterruptedState, since: float) -> None:
+    def _put_back(self, cycle: Cycle, piece: WorkHandedOut, since: float) -> None:
         """Put interrupted work back before all other, unless its run has ended. Args: since: when it was handed out."""
         is_open = not piece.run or piece.run in self.state.runs
         if is_open:

@@ -15,14 +15,14 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from spar import facts
-from spar.facts import MOST_GISTS, Fact, LocalFact
+from spar.facts import MOST_GISTS, Fact, LocalFact, WorkHandedOut
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS
-from spar.state.work import NOT_FINAL, CycleState, InterruptedState, RunState
+from spar.state.work import NOT_FINAL, CycleState, RunState
 from spar.types import Perception
 
 #: Shared by all states without interrupted work, which the garbage collector need not look through; never changed.
-NO_PIECES: Final = OrderedDict[str, InterruptedState]()
+NO_PIECES: Final = OrderedDict[str, WorkHandedOut]()
 
 
 class SessionState(Struct):
@@ -48,8 +48,8 @@ class SessionState(Struct):
     runs: dict[str, RunState] = {}
     run: str = ""
     cycle: CycleState | None = None
-    interrupted: OrderedDict[str, InterruptedState] = field(default_factory=lambda: NO_PIECES)
-    suspects: OrderedDict[str, InterruptedState] = field(default_factory=lambda: NO_PIECES)
+    interrupted: OrderedDict[str, WorkHandedOut] = field(default_factory=lambda: NO_PIECES)
+    suspects: OrderedDict[str, WorkHandedOut] = field(default_factory=lambda: NO_PIECES)
     interrupted_runs: int = 0
     retries: dict[str, None] = {}
     put_aside: dict[str, None] = {}
@@ -57,11 +57,11 @@ class SessionState(Struct):
     detached: dict[str, str] = {}
 
     @property
-    def pieces(self) -> Iterator[InterruptedState]:
+    def pieces(self) -> Iterator[WorkHandedOut]:
         """Return all interrupted work."""
         return chain(self.interrupted.values(), self.suspects.values())
 
-    def piece(self, work: str) -> InterruptedState | None:
+    def piece(self, work: str) -> WorkHandedOut | None:
         """Return a piece of interrupted work; None if it does not wait."""
         return self.interrupted.get(work) or self.suspects.get(work)
 
@@ -230,7 +230,7 @@ def _work_handed_out(state: SessionState, fact: facts.WorkHandedOut) -> None:
     state.retries.pop(fact.work, None)
     if fact.item is not None:
         state.items[fact.work] = fact.item
-    _add_piece(state, InterruptedState(fact.work, fact.run, fact.cycle, fact.item, fact.is_suspect))
+    _add_piece(state, fact)
 
 
 def _work_taken(state: SessionState, fact: facts.WorkTaken) -> None:
@@ -239,10 +239,10 @@ def _work_taken(state: SessionState, fact: facts.WorkTaken) -> None:
         run.pieces = tuple(work for work in run.pieces if work != piece.work)
     for item in fact.items:
         state.pushed.pop(item, None)
-    state.cycle = CycleState(fact.cycle, fact.run, piece, fact.items, fact.is_stepped)
+    state.cycle = CycleState(fact.cycle, fact.run, piece, fact.items)
 
 
-def _add_piece(state: SessionState, piece: InterruptedState, *, is_first: bool = False) -> None:
+def _add_piece(state: SessionState, piece: WorkHandedOut, *, is_first: bool = False) -> None:
     """Add interrupted work to its queue: at the end, or in front if it was put back. Work that waits already is added
     once."""
     _take_piece(state, piece.work)
@@ -258,7 +258,7 @@ def _add_piece(state: SessionState, piece: InterruptedState, *, is_first: bool =
         run.pieces = (*[work for work in run.pieces if work != piece.work], piece.work)
 
 
-def _take_piece(state: SessionState, work: str) -> InterruptedState | None:
+def _take_piece(state: SessionState, work: str) -> WorkHandedOut | None:
     """Remove interrupted work from its queue, and return it; None if it does not wait."""
     piece = state.interrupted.pop(work, None) or state.suspects.pop(work, None)
     if piece is not None:
@@ -270,7 +270,7 @@ def _cycle_opened(state: SessionState, fact: facts.CycleOpened) -> None:
     cycle = state.cycle
     if cycle is None or cycle.id != fact.cycle:
         cycle = state.cycle = CycleState(fact.cycle)
-    cycle.run, cycle.items, cycle.is_stepped, cycle.opened = fact.run, fact.items, fact.is_stepped, fact
+    cycle.run, cycle.items, cycle.opened = fact.run, fact.items, fact
 
 
 def _cycle_closed(state: SessionState, fact: facts.CycleClosed) -> None:

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from spar.facts import COMMAND, AttemptStarted, CycleOpened, MessagePlace, Outcome
-from spar.records.journal import Item, Unfinished
+from spar.facts import COMMAND, AttemptStarted, CycleOpened, MessagePlace, Outcome, WorkHandedOut
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.types import Action, Call, CallResult, Perception
 
@@ -49,36 +48,19 @@ class RunState(Struct):
         return COMMAND in self.message.attributes
 
 
-class InterruptedState(Struct, frozen=True):
-    """Interrupted or failed work that waits for a cycle of its own: a `cycle` to continue under its own id, or an
-    `item` to deal with again."""
-
-    work: str
-    run: str = ""
-    cycle: Unfinished | None = None
-    item: Item | None = None
-    is_suspect: bool = False
-
-    @property
-    def items(self) -> tuple[str, ...]:
-        """Return the ids of the accepted work that it was begun on."""
-        return (self.work,) if self.cycle is None else self.cycle.items
-
-
 class CycleState(Struct):
     """The current cycle, once it has taken work or noticed something.
 
     `piece` is the interrupted work that it continues; None for none. `opened` is its beginning, once it has noticed
-    something. `action` is its plan, None before that; `calls`
-    are the calls of the plan so far, `effect` is that of an actor that does not record its calls. `started` is the last
-    attempt at each call, `ended` are the results by call, in the order of the ends.
+    something. `action` is its plan, None before that; `calls` are the calls of the plan so far, `effect` is that of an
+    actor that does not record its calls. `started` is the last attempt at each call, `ended` are the results by call,
+    in the order of the ends.
     """
 
     id: str
     run: str = ""
-    piece: InterruptedState | None = None
+    piece: WorkHandedOut | None = None
     items: tuple[str, ...] = ()
-    is_stepped: bool = False
     opened: CycleOpened | None = None
     action: Action | None = None
     effect: str = ""

@@ -29,7 +29,7 @@ from spar.decisions.resume import ANSWERS, answered, notice_of, resumption
 from spar.facts import AgentPaused, CycleClosed, PlanOutcome, PutAside, RetryPlanned, WorkHandedOut
 from spar.records.journal import MOST_ATTEMPTS, Answer, Doubt, Item, Unfinished
 from spar.state.apply import SessionState, fold
-from spar.state.work import InterruptedState, RunState
+from spar.state.work import RunState
 from spar.types import QUEUE_MODES, Action, Call, Fault, Perception, replace
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -110,16 +110,18 @@ def state_with(**fields: Any) -> SessionState:
     return SessionState("main", runs=runs, **fields)
 
 
-def pieces(*found: InterruptedState) -> dict[str, Any]:
-    handed_out = [WorkHandedOut(session="main", work=piece.work, run=piece.run, cycle=piece.cycle, item=piece.item,
-                                is_suspect=piece.is_suspect) for piece in found]  # fmt: skip
+def piece(work: str, **fields: Any) -> WorkHandedOut:
+    return WorkHandedOut(session="main", work=work, **fields)
+
+
+def pieces(*handed_out: WorkHandedOut) -> dict[str, Any]:
     state = fold("main", handed_out)
     return {"interrupted": state.interrupted, "suspects": state.suspects, "interrupted_runs": state.interrupted_runs}
 
 
 WAITING = type(SessionState("main").waiting)({"w": None})
-OF_RUN, OF_NONE = InterruptedState("x", "i", Unfinished("x", "main")), InterruptedState("y")
-SUSPECT, SUSPECT_RUN = InterruptedState("z", is_suspect=True), InterruptedState("z", "i", is_suspect=True)
+OF_RUN, OF_NONE = piece("x", run="i", cycle=Unfinished("x", "main")), piece("y")
+SUSPECT, SUSPECT_RUN = piece("z", is_suspect=True), piece("z", run="i", is_suspect=True)
 STEPS = {
     "nothing": ({}, Turn(), "rest"),
     "a perception": ({"pushed": {"p": Perception("p")}}, Turn(may_begin=False), "begin"),
