@@ -216,13 +216,13 @@ def consequence(progress: Progress, ending: Ending, piece: Literal["", "item", "
 
 def retry(item: Item, now: datetime) -> RetryPlanned | PutAside:
     """Return the fact about work whose last attempt failed: it is tried again later, or put aside."""
-    if item.attempts >= MOST_ATTEMPTS:
-        why = "" if item.fault is None else item.fault.message
-        return PutAside(session=item.session, item=item, reason=put_aside_because(item.attempts, why))
     due_at = now + timedelta(seconds=BACKOFF.delay(item.attempts))
-    return RetryPlanned(session=item.session, item=replace(item, due_at=due_at))
+    return put_aside(item) or RetryPlanned(session=item.session, item=replace(item, due_at=due_at))
 
 
-def put_aside_because(attempts: int, why: str) -> str:
-    """Return the reason for which work is put aside. Args: why: the last failure, "" if only processes died."""
-    return f"{attempts} attempts failed; the last: {why or 'the process ended with it in hand'}"
+def put_aside(item: Item) -> PutAside | None:
+    """Return the fact that work is put aside; None if it was not attempted too often."""
+    if item.attempts < MOST_ATTEMPTS:
+        return None
+    why = (item.fault and item.fault.message) or "the process ended with it in hand"
+    return PutAside(session=item.session, item=item, reason=f"{item.attempts} attempts failed; the last: {why}")

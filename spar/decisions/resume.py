@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from spar import facts
-from spar.decisions.finish import put_aside_because
+from spar.decisions.finish import put_aside
 from spar.facts import COMMAND, Fact
 from spar.records.journal import MOST_ATTEMPTS, Answer, Closing, Doubt, Item, Unfinished
 from spar.state.apply import SessionState
@@ -104,9 +104,8 @@ def recover(
 def placed(item: Item, states: Mapping[str, SessionState], now: datetime, *, is_suspect: bool = False) -> Fact:
     """Return the fact about accepted work that goes to its session: where it waits, or that it is put aside."""
     key = item.session
-    if item.attempts >= MOST_ATTEMPTS:
-        why = "" if item.fault is None else item.fault.message
-        return facts.PutAside(session=key, item=item, reason=put_aside_because(item.attempts, why))
+    if (fact := put_aside(item)) is not None:
+        return fact
     if item.due_at is not None and item.due_at > now:
         return facts.RetryPlanned(session=key, item=item)
     is_run = item.kind == "run"
