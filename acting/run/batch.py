@@ -359,7 +359,7 @@ class Batch:
         runtime, writes, graph = self._runtime, self._writes, self._graph
         if step.holds:
             release(step)
-        if step.lines != ():
+        if step.lines:
             self._order.end(step)
         if step.reservation is not None and runtime.spending is not None:
             runtime.spending.release(step)

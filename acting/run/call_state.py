@@ -102,7 +102,7 @@ class Step(Node, eq=False, kw_only=True, gc=False):
     `is_small` says that its parameters are short scalars, which can be stored as they are; `references` are the
     references in each parameter, if there are any; `target` is its output path. `late` holds its parameters and the
     copies of large values in them while these are being made; `passed` counts those of its `holds` that it has taken;
-    `lines` are its lines in the order of the batch (None: not known yet); `moment` counts the writes of the batch
+    `lines` are its lines in the order of the batch; `moment` counts the writes of the batch
     before its start. `draft` is the result while hooks look at it, `asking` the task that asks people its `question`,
     `reservation` its part of the budgets, `corrections` the changes by people and hooks, in order. `is_start_written`
     says that the journal has the entry about its start.
@@ -120,7 +120,7 @@ class Step(Node, eq=False, kw_only=True, gc=False):
     is_start_written: bool = False
     is_small: bool = True
     holds: tuple[Any, ...] = ()  # `run/holds`, which know this class
-    lines: tuple[str, ...] | None = ()
+    lines: tuple[str, ...] = ()
     passed: int = 0
     moment: int = 0
     draft: CallResult | None = None

@@ -5,9 +5,9 @@ There is a *line* for each name of a resource or a sequence. A call enters the l
 is held until it is the first in all of them; it holds no permit meanwhile. It leaves the line of a resource when it
 starts: the resource's slot keeps the next call from overlapping with it. It leaves the line of a sequence (a name that
 begins with `_SEQUENCE`) when it has ended. A call whose names depend on values that are not there yet is *nameless*:
-all later calls with names wait behind it, since it may share one of them. Only the order is kept: a call that was
-skipped, failed or parked holds up no other call. Each line is a heap by arrival; a call that has left is dropped when
-it comes to the top.
+all later calls with names wait behind it, since it may share one of them, and stand in the line of the nameless calls.
+Only the order is kept: a call that was skipped, failed or parked holds up no other call. Each line is a heap by
+arrival; a call that has left is dropped when it comes to the top.
 
 A call with an effect starts only when the fact about its start is on disk; all calls that are ready at a time share one
 flush. The fact about its end is written at once, and nothing waits for the disk: if it is lost in a crash, the call is
@@ -16,7 +16,7 @@ in doubt or is made again, as its effect allows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ from spar.protocols import CallJournal
 from spar.types import Action, CallResult, copy_with
 
 _SEQUENCE: Final = "\0"  # a sign that no name of a resource contains
+_NAMELESS: Final = "\0\0"  # the line of the nameless calls, and of the calls that wait for these
 
 
 class Order(Struct, Hold, eq=False):
@@ -48,21 +49,16 @@ class Order(Struct, Hold, eq=False):
     _is_sequential: bool
     waiting: dict[Step, Go] = field(default_factory=dict)
     due: list[Step] = field(default_factory=list)
-    _lines: dict[str | None, list[tuple[int, Step]]] = field(default_factory=dict)  # None: of the nameless calls
-    _behind: list[tuple[int, Step]] = field(default_factory=list)  # calls that wait for nameless ones
-    _are_behind: set[Step] = field(default_factory=set)
+    _lines: dict[str, list[tuple[int, Step]]] = field(default_factory=dict)
     _next: list[tuple[int, Step]] = field(default_factory=list)  # a heap of the waiting calls
 
     def enter(self, step: Step) -> None:
         """Put an arrived call into its lines."""
-        step.lines = self._names(step, step.references)
-        self._line_up(step)
+        self._line_up(step, self._names(step, step.references))
 
     def take(self, step: Step, go: Go, /) -> bool:
-        if step.lines is None:
-            step.lines = self._names(step, ()) or ()
-            self._line_up(step)
-            self._free_those_behind()
+        if step.lines == (_NAMELESS,):
+            self._line_up(step, self._names(step, ()) or ())
         if self._is_first(step):
             return True
         self.waiting[step] = go
@@ -71,16 +67,12 @@ class Order(Struct, Hold, eq=False):
 
     def begin(self, step: Step) -> None:
         """Remove a call that starts from the lines of its resources."""
-        self._leave(step, [name for name in step.lines or () if name[0] != _SEQUENCE])
+        self._stand(step, [name for name in step.lines if name[0] == _SEQUENCE])
 
     def end(self, step: Step) -> None:
         """Remove a call that has ended, or that will not start, from all lines."""
         self.waiting.pop(step, None)
-        if step.lines is None:
-            step.lines = ()
-            self._free_those_behind()
-        elif step.lines:
-            self._leave(step, step.lines)
+        self._stand(step, ())
 
     def call_due(self) -> None:
         """Let those of the due calls go on that are the first in all their lines."""
@@ -97,12 +89,10 @@ class Order(Struct, Hold, eq=False):
         """
         while (step := self._next[0][1]) not in self.waiting:
             heappop(self._next)
-        ahead = [first for name in step.lines or () if (first := self._first(name)) is not None and first is not step]
-        if self._is_behind_nameless(step):
-            ahead.append(self._lines[None][0][1])
+        ahead = [first for name in step.lines if (first := self._first(name)) is not None and first is not step]
         if not is_complete and not all(reaches(other, [step]) for other in ahead):
             return False
-        self._leave(step, step.lines or ())
+        self._stand(step, ())
         self.due.append(step)
         return True
 
@@ -120,49 +110,39 @@ class Order(Struct, Hold, eq=False):
             names = (*names, _SEQUENCE)
         return tuple(dict.fromkeys((*names, *resources)))
 
-    def _line_up(self, step: Step) -> None:
-        for name in (None,) if step.lines is None else step.lines:
-            heappush(self._lines.setdefault(name, []), (step.at, step))
+    def _line_up(self, step: Step, names: tuple[str, ...] | None) -> None:
+        """Put a call into the lines of its names; in that of the nameless calls while one is before it, or it is one
+        (None)."""
+        nameless = self._first(_NAMELESS)
+        if names is None or (names and nameless is not None and nameless.at < step.at):
+            names = (_NAMELESS, *(names or ()))
+        self._stand(step, names)
 
-    def _leave(self, step: Step, names: Iterable[str]) -> None:
-        left = set(names)
-        step.lines = tuple([name for name in step.lines or () if name not in left])
-        for name in left:
-            first = self._first(name)
-            if first is None:
+    def _stand(self, step: Step, names: Collection[str]) -> None:
+        """Let a call stand in the lines of these names only; make those due that may be the first instead of it."""
+        was, step.lines = dict.fromkeys(step.lines), tuple(names)
+        for name in names:
+            if name not in was:
+                heappush(self._lines.setdefault(name, []), (step.at, step))
+        for name in was.keys() - names:
+            while (first := self._first(name)) is not None:
+                if first in self.waiting:
+                    self.due.append(first)
+                if name != _NAMELESS or first.lines == (_NAMELESS,):
+                    break
+                first.lines = tuple([other for other in first.lines if other != name])  # none before it is nameless
+            else:
                 del self._lines[name]
-            elif first in self.waiting:
-                self.due.append(first)
 
-    def _first(self, name: str | None) -> Step | None:
+    def _first(self, name: str) -> Step | None:
         line = self._lines.get(name, ())
-        while line:
-            step = line[0][1]
-            if step.lines is None if name is None else name in (step.lines or ()):
-                return step
+        while line and name not in line[0][1].lines:
             heappop(line)
-        return None
+        return line[0][1] if line else None
 
     def _is_first(self, step: Step) -> bool:
         """Return whether nothing is before a call in its lines."""
-        if not self._is_behind_nameless(step):
-            return all(self._first(name) is step for name in step.lines or ())
-        if step not in self._are_behind:
-            self._are_behind.add(step)
-            heappush(self._behind, (step.at, step))
-        return False
-
-    def _is_behind_nameless(self, step: Step) -> bool:
-        nameless = self._first(None)
-        return nameless is not None and nameless.at < step.at and bool(step.lines)
-
-    def _free_those_behind(self) -> None:
-        """Make the calls due that waited for a nameless call, where none is before them any more."""
-        while self._behind and not self._is_behind_nameless(self._behind[0][1]):
-            step = heappop(self._behind)[1]
-            self._are_behind.discard(step)
-            if step in self.waiting:
-                self.due.append(step)
+        return all(self._first(name) is step for name in step.lines)
 
 
 class Spending(Struct, Hold, eq=False):
