@@ -15,8 +15,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
-
 from acting.approvals.decisions import (
     BoundCall,
     Fingerprinter,
@@ -40,14 +38,6 @@ from spar.threads import Tasks
 from spar.types import Trust, replace
 
 _RETRY = 10.0  # seconds until an end of a question that the store did not take is written again
-
-
-class Use(Struct, frozen=True):
-    """The outcome of using an approval: `kind` and `why` of a refusal, or the facts that bind the call."""
-
-    kind: str = ""
-    why: str = ""
-    binds: Mapping[str, Any] | None = None
 
 
 class ApprovalQueue:
@@ -263,10 +253,11 @@ class ApprovalQueue:
         if not is_allowed:
             self._wake()
 
-    async def use(self, id: str, bound_call: BoundCall) -> Use:
+    async def use(self, id: str, bound_call: BoundCall) -> tuple[str, str, Mapping[str, Any] | None]:
         """Use an approval for a call, once, and durably before the call may start.
 
         The fingerprint is taken again first: if the call is not the approved one any more, the approval becomes void.
+        Returns: the kind of the refusal and why, "" for none; and the facts that bind the call.
         """
         digest, binds, changed = "", None, "what would run now is not what was approved"
         try:
@@ -284,14 +275,12 @@ class ApprovalQueue:
         try:
             row = await self._rows.change(id, use)
         except (SparError, LookupError) as error:
-            return Use("denied", str(error))
+            return "denied", str(error), None
         crashpoint("approval.used")
         self._follow(row, is_answer=False)
         if row.status == "expired":
-            return Use("expired", f"approval {id!r} was not used within {self._expires:g} s of being given")
-        if row.status == "used":
-            return Use(binds=binds)
-        return Use("drift", f"{changed}: approval {id!r} is void")
+            return "expired", f"approval {id!r} was not used within {self._expires:g} s of being given", None
+        return ("", "", binds) if row.status == "used" else ("drift", f"{changed}: approval {id!r} is void", None)
 
     async def granted(self, session: str, digest: str, since: datetime | None) -> Grant | None:
         """Use a grant for exactly the call with this digest. Return it; None if there is none.

@@ -324,7 +324,8 @@ class Batch:
             # The batch is cancelled, or a tool has cancelled its own task: then other workers go on.
             self._count -= 1
             if step is not None and step.result is None:
-                self._complete(step, step.cut(runtime.clock))
+                self._record(step, step.cut(runtime.clock))
+                self._drain()
             if any(queued.result is None for queued in self._queue):
                 self._start_workers()
             raise
@@ -346,13 +347,6 @@ class Batch:
         step.draft = step.timed_out(self._runtime.clock)
         self._queue.appendleft(step)
         self._start_workers()
-
-    def _complete(self, step: Step, result: CallResult) -> None:
-        """Record the result of a ready call and start the calls that it frees."""
-        if step.result is None:
-            self._record(step, result)
-            if self._has_more:
-                self._drain()
 
     def _record(self, step: Step, result: CallResult) -> None:
         """Record a result: write its value, publish its event, and free the calls that wait for it."""
@@ -413,10 +407,7 @@ class Batch:
             notes = in_slices(self._writes.notes)
             self._writes.messages += [message async for step, *note in notes for message in step.describe(*note)]
             self._writes.notes.clear()
-            for start in range(0, len(self.steps), SLICE):
-                some = self.steps[start : start + SLICE]
-                self._errors |= {step: error_of(step) for step in some if not step.ok and is_shown_error(step)}
-                await OTHERS_TURN
+            self._errors = {step: error_of(step) async for step in in_slices(self.steps) if is_shown_error(step)}
         del self._writer, self._parking, self._terms  # they refer back to the batch, whose memory is to be free at once
 
     def stop(self, why: str, reason: str = "dep_failed", fault: Fault | None = None) -> None:
@@ -470,7 +461,7 @@ class Batch:
         self._is_cut_off = True
         for step in self.steps:
             if step.result is None:
-                self._complete(step, step.cut(self._runtime.clock))
+                self._record(step, step.cut(self._runtime.clock))
 
     # -- the result
 

@@ -368,10 +368,9 @@ class Redeem(Struct, Hold, eq=False):
     async def _use(self, step: Step, go: Go) -> None:
         queue, approval_id = self._approvals.queue, step.question.approval_id
         step.question = Question(allowed=approval_id)
-        use = await queue.use(approval_id, BoundCall(step.shown(), step.entry, step.scope.session))
-        step.question = Question(allowed=approval_id, binds=use.binds)
-        reason = "expired" if use.kind == "expired" else "denied"
-        go(step, step.denied(use.why, reason, use.kind) if use.kind else None)
+        kind, why, binds = await queue.use(approval_id, BoundCall(step.shown(), step.entry, step.scope.session))
+        step.question = Question(allowed=approval_id, binds=binds)
+        go(step, step.denied(why, "expired" if kind == "expired" else "denied", kind) if kind else None)
 
 
 def release(step: Step, spared: Hold | None = None) -> None:

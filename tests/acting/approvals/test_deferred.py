@@ -212,7 +212,7 @@ async def test_a_use_that_was_cut_off_is_in_doubt_after_a_restart_and_not_repeat
         desk = desk_of(made)
         row = await desk.get(asked.id)
         binding = BoundCall(row.call, made.tools["act"], row.session)
-        assert (await desk.use(asked.id, binding)).kind == ""  # and here the process dies
+        assert (await desk.use(asked.id, binding))[0] == ""  # and here the process dies
     async with remembering(tmp_path, clock) as memory, executor(world, clock, store=memory) as made:
         result = await go_on(made, clock)
         assert (statuses(result), faults(result)) == (["in_doubt"], ["in_doubt"])
