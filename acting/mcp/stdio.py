@@ -8,7 +8,6 @@ that reads nothing, or sends requests without end, loses the connection too. The
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, jsonrpc_message_adapter
 
 from acting.mcp.config import MOST_MESSAGE, TOO_LARGE, ServerDiagnostics
-from acting.process.launcher import Process, launch
+from acting.process.launcher import Process, chunks, launch
 from acting.process.program import Program
 from spar.errors import TransientError
 
@@ -34,7 +33,7 @@ WRITE_WITHIN = 30.0
 """Seconds that the program may take to read one message."""
 GRACE = 1.0
 """Seconds between the end of its input and the end of the program."""
-_CHUNK = 64 * 1024
+_LONGEST_LINE = 64 * 1024  # bytes of a line of its standard error
 _QUEUE = 64
 _AT_ONCE = 500  # lines that are no messages, after which other tasks get a turn
 _ENDS = 300  # bytes kept of both ends of a line that is too long
@@ -102,7 +101,7 @@ class _Pipes:
         Raises: TransientError for too many other lines or requests, and at the end of output.
         """
         lines = Lines(MOST_MESSAGE)
-        async for chunk in _chunks(self.process.stdout):
+        async for chunk in chunks(self.process.stdout):
             for number, (head, tail) in enumerate(lines.feed(chunk)):
                 if message := self._message(head, tail):
                     await self.incoming.send(SessionMessage(message))
@@ -140,15 +139,10 @@ class _Pipes:
         async for item in outgoing:
             message = item.message
             self.asked -= not isinstance(message, JSONRPCRequest) and getattr(message, "id", None) is not None
-            unsent = memoryview(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+            line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
             try:
                 with anyio.fail_after(WRITE_WITHIN):
-                    while unsent and self.process.stdin is not None:
-                        await anyio.wait_writable(self.process.stdin)
-                        try:
-                            unsent = unsent[os.write(self.process.stdin, unsent[:_CHUNK]) :]
-                        except BlockingIOError:
-                            pass
+                    await self.process.write(line)
             except TimeoutError:
                 raise TransientError(f"the program did not read its input for {WRITE_WITHIN:g} s") from None
             except OSError:
@@ -156,27 +150,10 @@ class _Pipes:
 
     async def listen(self) -> None:
         """Record the lines of its standard error."""
-        lines = Lines(_CHUNK)
-        async for chunk in _chunks(self.process.stderr):
+        lines = Lines(_LONGEST_LINE)
+        async for chunk in chunks(self.process.stderr):
             for head, tail in lines.feed(chunk):
                 self.words.hear(head + tail)
-
-
-async def _chunks(pipe: int | None) -> AsyncIterator[bytes]:
-    """Yield the bytes that come through a pipe, with pauses: a flood must leave the event loop time for other work."""
-    while pipe is not None:
-        await anyio.wait_readable(pipe)
-        try:
-            chunk = os.read(pipe, _CHUNK)
-        except BlockingIOError:
-            continue
-        except OSError:
-            return
-        if not chunk:
-            return
-        yield chunk
-        if len(chunk) == _CHUNK:
-            await anyio.sleep(0.001)
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from acting.process import probes
-from acting.process.launcher import run
+from acting.process.launcher import ISOLATED, run
 from acting.process.program import Program
 from acting.sandbox import landlock
 from acting.sandbox.spec import EMPTY, SandboxSpec
@@ -182,18 +182,7 @@ def _run_probes(spec: SandboxSpec | None, folder: Path) -> tuple[set[str], str]:
     (outside / "secret").chmod(0o600)
     with _targets(outside, canary) as (victim, ports, sockets):
         script = Path(probes.__file__).read_text(encoding="utf-8")
-        argv = (
-            sys.executable,
-            "-I",
-            "-S",
-            "-c",
-            script,
-            str(workspace),
-            str(outside),
-            str(victim.pid),
-            *map(str, ports),
-            canary,
-        )
+        argv = (*ISOLATED, script, *map(str, (workspace, outside, victim.pid, *ports, canary)))
         sandbox = (
             None if spec is None else replace(spec, workspace=str(workspace), readable=(sys.prefix, sys.base_prefix))
         )

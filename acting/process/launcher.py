@@ -25,7 +25,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -43,12 +43,15 @@ from spar.threads import Threads
 KILL_GRACE = 2.0
 """Seconds for the supervisor to kill its tree; then `sweep` does it, and after as many more the launcher gives up."""
 _PIPE_BYTES = 256 * 1024
+_CHUNK = 64 * 1024
 _MOST_LEFT = 4 << 20
 # Imports the supervisor from its package without running `__init__`: so Python compiles it once, not at each launch.
 _SUPERVISOR = (
     "import sys, types; package = types.ModuleType('acting'); package.__path__ = [sys.argv[1]];"
     "sys.modules['acting'] = package; from acting.process.supervisor import supervise; supervise()"
 )
+#: The words that begin the command of an interpreter without site-packages; its program comes next, as text.
+ISOLATED = (sys.executable, "-I", "-S", "-c")
 _OWN_FOLDER = str(Path(REAPER).absolute().parents[1])
 _NOT_NOW = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY)
 
@@ -142,6 +145,14 @@ class Process:
         self._lines += [tuple(line.decode("ascii").split(" ")) for line in lines]
         return not self._is_over
 
+    async def write(self, content: bytes) -> None:
+        """Write to the program's standard input. Raises: OSError when the program has closed it."""
+        unsent = memoryview(content)
+        while unsent and self.stdin is not None:
+            await anyio.wait_writable(self.stdin)
+            with suppress(BlockingIOError):
+                unsent = unsent[os.write(self.stdin, unsent[:_CHUNK]) :]
+
     def close_stdin(self) -> None:
         """Close the program's standard input."""
         self.stdin = None
@@ -215,16 +226,7 @@ async def launch(program: Program, *, with_stdin: bool = False) -> AsyncIterator
             instructions, descriptors = order(program, mark, lent, approved)
             passed_descriptors = (theirs.fileno(), *descriptors, lent_file(marshal.dumps(instructions), lent))
             popen = subprocess.Popen(  # noqa: ASYNC220 - about a millisecond, as in asyncio's own
-                [
-                    sys.executable,
-                    "-I",
-                    "-S",
-                    "-c",
-                    _SUPERVISOR,
-                    _OWN_FOLDER,
-                    str(passed_descriptors[0]),
-                    str(passed_descriptors[-1]),
-                ],
+                [*ISOLATED, _SUPERVISOR, _OWN_FOLDER, str(passed_descriptors[0]), str(passed_descriptors[-1])],
                 stdin=subprocess.PIPE if with_stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -315,21 +317,27 @@ async def run(
 
 
 async def _collect(pipe: int | None, capture: Capture) -> None:
+    async for chunk in chunks(pipe):
+        capture.add(chunk)
+
+
+async def chunks(pipe: int | None) -> AsyncIterator[bytes]:
+    """Yield the bytes that come through a pipe, with pauses: a flood must leave the event loop time for other work."""
     while pipe is not None:
         await anyio.wait_readable(pipe)
         chunk = _take(pipe)
         if chunk == b"":
             return
         if chunk is not None:
-            capture.add(chunk)
-        if capture.omitted:
-            await anyio.sleep(0.001)  # a flood is read with pauses, to leave the event loop time for other work
+            yield chunk
+            if len(chunk) >= _CHUNK:
+                await anyio.sleep(0.001)
 
 
 def _take(pipe: int | None) -> bytes | None:
     """Return the bytes in a pipe; `b""` at its end, None when it is empty now."""
     try:
-        return b"" if pipe is None else os.read(pipe, _PIPE_BYTES)
+        return b"" if pipe is None else os.read(pipe, _CHUNK)
     except BlockingIOError:
         return None
     except OSError:
@@ -337,14 +345,6 @@ def _take(pipe: int | None) -> bytes | None:
 
 
 async def _feed(process: Process, content: bytes) -> None:
-    unsent = memoryview(content)
-    try:
-        while unsent and process.stdin is not None:
-            await anyio.wait_writable(process.stdin)
-            try:
-                unsent = unsent[os.write(process.stdin, unsent[:65536]) :]
-            except BlockingIOError:
-                pass
-    except OSError:
-        pass  # the program closed its input
+    with suppress(OSError):  # the program closed its input
+        await process.write(content)
     process.close_stdin()

@@ -149,9 +149,7 @@ def lent_file(content: bytes, lent: ExitStack) -> int:
     """Return the descriptor of a file in memory that holds `content`, positioned at its beginning; `lent` closes it."""
     descriptor = os.memfd_create("spar")
     lent.callback(os.close, descriptor)
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    _fill(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
 
@@ -228,10 +226,12 @@ def _sealed_copy(content: bytes, lent: ExitStack) -> int:
             if error.errno != errno.EINVAL:
                 raise
     lent.callback(os.close, copy)
-    view = memoryview(content)
-    while view:
-        view = view[os.write(copy, view) :]
-    fcntl.fcntl(
-        copy, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-    )
+    _fill(copy, content)
+    seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+    fcntl.fcntl(copy, fcntl.F_ADD_SEALS, seals)
     return copy
+
+
+def _fill(descriptor: int, content: bytes) -> None:
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(content)
