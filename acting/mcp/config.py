@@ -11,33 +11,21 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec import Struct
-
-from acting.process.detect import SandboxCapability, offered
+from acting.process.detect import Confinement
 from acting.process.program import Program, environment, find_program
 from spar.data.scrub import scrub
 from spar.data.text import disarmed
 from spar.errors import ConfigError, PermanentError
 from spar.net.addresses import Guard
 from spar.net.http_client import read_headers
-from spar.protocols import Home
 from spar.threads import Threads
 
 PASSED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
 """The environment variables that a program gets by default."""
-Level = Literal["auto", 0, 1, 2]
 _UNFIT = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
-
-
-class SandboxGrants(Struct, frozen=True):
-    """The sandbox of a program: its least level, and what the program may read and use beside the workspace."""
-
-    sandbox: Level = 0
-    readable: tuple[str, ...] = ()
-    network: bool = False
 
 
 class ServerLocation:
@@ -48,12 +36,11 @@ class ServerLocation:
 
     def __init__(
         self,
-        home: Home,
         command: tuple[str, ...],
         url: str,
         headers: Mapping[str, str],
         env: tuple[str, ...],
-        grants: SandboxGrants,
+        confinement: Confinement,
     ) -> None:
         if bool(command) == bool(url):
             options = "both" if url else "neither"
@@ -64,17 +51,14 @@ class ServerLocation:
         except ValueError as error:
             raise ConfigError(str(error), path=("headers",)) from None
         self._guard = _guard_of(url) if url else Guard()
-        self._command, self._url, self._env, self._grants = command, url, env, grants
-        self._workspace = os.path.realpath(home.workspace)
-        self._readable = tuple(os.path.realpath(os.path.join(home.config, path)) for path in grants.readable)  # noqa: PTH118
-        self._capability: SandboxCapability | None = None
+        self._command, self._url, self._env, self._confinement = command, url, env, confinement
         #: The URL or the name of the program, and the sandbox level of the last start.
         self.shown, self.level = url or command[0], 0
 
     def prepare(self) -> None:
         """Find out which sandbox is available, if one is wanted. This blocks: call it in a thread."""
-        if self._command and self._grants.sandbox:
-            self._capability = offered(find_program("bwrap", self._environment()))
+        if self._command and self._confinement.level:
+            self._confinement.find()
 
     def connect(self, words: ServerDiagnostics, resolver: Threads, silence: float) -> AbstractAsyncContextManager[Any]:
         """Return a new transport.
@@ -99,20 +83,15 @@ class ServerLocation:
         path = find_program(name, env)
         if path is None:
             raise PermanentError(f"program {name!r} is not there or cannot be executed; PATH is {env['PATH']!r}")
-        os.makedirs(self._workspace, exist_ok=True)  # noqa: PTH103 - quick, and nearly always there
-        spec = None
-        if self._capability is not None:
-            least = 0 if self._grants.sandbox == "auto" else self._grants.sandbox
-            spec = self._capability.spec(
-                self._workspace, least=least, readable=self._readable, network=self._grants.network
-            )
+        workspace, spec = self._confinement.workspace, self._confinement.spec()
+        os.makedirs(workspace, exist_ok=True)  # noqa: PTH103 - quick, and nearly always there
         self.level = spec.level if spec else 0
-        return Program(path, self._command, self._workspace, env, sandbox=spec)
+        return Program(path, self._command, workspace, env, sandbox=spec)
 
     def _environment(self) -> dict[str, str]:
         values = dict(entry.split("=", 1) for entry in self._env if "=" in entry)
         names = [entry for entry in self._env if "=" not in entry]
-        return {**environment(names, workspace=self._workspace), **values}
+        return {**environment(names, workspace=self._confinement.workspace), **values}
 
 
 def _check_command(command: tuple[str, ...], env: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from acting.mcp.config import PASSED, Level, SandboxGrants, ServerDiagnostics, ServerLocation
+from acting.mcp.config import PASSED, ServerDiagnostics, ServerLocation
 from acting.mcp.pins import Definition, Pins
 from acting.mcp.tools import (
     MOST_DEFINITION,
@@ -32,10 +32,12 @@ from acting.mcp.tools import (
     server_name,
     value_of,
 )
+from acting.process.detect import Confinement
 from acting.tooling.context import TRACEPARENT, ToolContext
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
 from spar.events import ContractViolation, ErrorOccurred
+from spar.ports.services import Level
 from spar.protocols import CALLED_FOR, Effect, Home, Host
 from spar.protocols.tools import Approval
 from spar.threads import Threads, Users
@@ -100,8 +102,9 @@ class McpServer:
                 "MCP servers need a library that is not installed; install it with: pip install 'spar-agent[mcp]'",
                 path=("command",),
             )
-        grants = SandboxGrants(sandbox, tuple(readable), network)
-        self._home, self._place = home, ServerLocation(home, tuple(command), url, headers or {}, tuple(env), grants)
+        confinement = Confinement(home, readable, network=network, level=sandbox)
+        self._home = home
+        self._place = ServerLocation(tuple(command), url, headers or {}, tuple(env), confinement)
         self._policy = ToolPolicy(
             frozenset(allow), effects or {}, approval or {}, frozenset(safe), frozenset(trusted), timeout
         )

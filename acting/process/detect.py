@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,13 @@ from msgspec.structs import replace
 
 from acting.process import probes
 from acting.process.launcher import ISOLATED, run
-from acting.process.program import Program
+from acting.process.program import Program, environment, find_program
 from acting.sandbox import landlock
 from acting.sandbox.spec import EMPTY, SandboxSpec
-from spar.errors import PermanentError, SparError
+from spar.errors import ConfigError, PermanentError, SparError
 from spar.fs.lock import holder
+from spar.ports.services import Level
+from spar.protocols import Home
 
 _PATIENCE = 10.0  # seconds for the probes at one level
 
@@ -109,6 +111,49 @@ class SandboxCapability(Struct, frozen=True):
             "why": self.why,
             "seconds": round(sum(finding.seconds for finding in self.findings), 3),
         }
+
+
+class Confinement:
+    """The folders and the sandbox of the programs of one part. `capability` is what this machine offers, None until it
+    was looked for.
+
+    Args: readable: what they may read besides the workspace, relative to the configuration's folder; level: the least
+        level of their sandbox.
+    """
+
+    def __init__(
+        self, home: Home, readable: Iterable[str] = (), *, network: bool = False, level: Level = "auto"
+    ) -> None:
+        self._home, self.network, self.level = home, network, level
+        self.workspace = os.path.realpath(home.workspace)
+        self.readable = tuple(os.path.realpath(os.path.join(home.config, path)) for path in readable)  # noqa: PTH118
+        self.capability: SandboxCapability | None = None
+
+    def refuse_own_folders(self) -> None:
+        """Refuse folders that let programs reach the service's own files. Raises: ConfigError."""
+        own = {"state": self._home.state, "configuration": self._home.config, "Python": sys.prefix}
+        for what, folder in own.items():
+            if Path(folder).resolve().is_relative_to(self.workspace):
+                raise ConfigError(f"the workspace {self.workspace!r} must not hold the service's {what} {folder!r}")
+        for path in self.readable:
+            self._home.keep_apart(path, "readable")
+
+    def find(self) -> SandboxCapability:
+        """Return what this machine offers. Blocks at first. A bubblewrap in the workspace does not count: a tool could
+        have put it there."""
+        if self.capability is None:
+            bwrap = find_program("bwrap", environment((), workspace=self.workspace))
+            is_ours = bwrap is not None and Path(os.path.realpath(bwrap)).is_relative_to(self.workspace)
+            self.capability = offered(None if is_ours else bwrap, self._home.state)
+        return self.capability
+
+    def spec(self, folder: str = "") -> SandboxSpec | None:
+        """Return the sandbox of a program that works in this folder (by default the workspace); None for none. Blocks
+        before `find`. Raises: PermanentError when this machine offers less."""
+        if self.level == 0:
+            return None
+        least = 0 if self.level == "auto" else self.level
+        return self.find().spec(folder or self.workspace, least=least, readable=self.readable, network=self.network)
 
 
 def offered(bwrap: str | None = None, folder: str = "") -> SandboxCapability:

@@ -12,9 +12,8 @@ import functools
 import hashlib
 import os
 import resource
-import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from shutil import which
@@ -25,8 +24,7 @@ from msgspec import Struct, field
 from acting.process.supervisor import MARK, tasks
 from acting.sandbox.spec import SandboxSpec, bwrap_words, call_filter, confinement
 from spar.data.bounded import BoundedDict
-from spar.errors import ConfigError, PermanentError
-from spar.protocols import Home
+from spar.errors import PermanentError
 
 _PLAIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MOST_HASHES = 256  # files whose hash is remembered
@@ -52,22 +50,6 @@ def environment(
 def find_program(name: str, env: Mapping[str, str]) -> str | None:
     """Return the file of a program by its name and the environment's `PATH`, or None."""
     return which(name, path=env.get("PATH", _PLAIN_PATH))
-
-
-def refuse_own_folders(home: Home, workspace: str, readable: Sequence[str]) -> None:
-    """Refuse grants that let tools reach the service's own files. Raises: ConfigError."""
-    own = {"state": home.state, "configuration": home.config, "Python": sys.prefix}
-    for what, folder in own.items():
-        if Path(folder).resolve().is_relative_to(workspace):
-            raise ConfigError(f"the workspace {workspace!r} must not hold the service's {what} {folder!r}")
-    for path in readable:
-        for what in ("state", "configuration"):
-            mine = Path(own[what]).resolve()
-            if mine.is_relative_to(path) or (what == "state" and Path(path).is_relative_to(mine)):
-                raise ConfigError(
-                    f"readable {path!r} and the service's {what} {own[what]!r} must not lie in one another",
-                    path=("readable",),
-                )
 
 
 class Program(Struct, frozen=True):

@@ -10,7 +10,6 @@ import base64
 import binascii
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Gt
@@ -87,11 +86,11 @@ class FilesTool:
             raise ConfigError(f"root {root!r} must lie in the workspace {home.workspace!r}", path=("root",))
         self._root, self._config, self._home = parts, home.config, home
         self._sources: list[tuple[RootedDir, int]] = []
-        _refuse_own(self._workspace.path, home, "root")
+        home.keep_apart(self._workspace.path, "root")
         for key, folders, right in (("movable", movable, _TAKE), ("readable", readable, _READ)):
             for folder in folders:
                 source = RootedDir(os.path.join(home.config, folder))  # noqa: PTH118
-                _refuse_own(source.path, home, key)
+                home.keep_apart(source.path, key)
                 self._sources.append((source, right))
         self._use(SystemClock())
 
@@ -212,14 +211,3 @@ def _inside(folder: str, path: str) -> tuple[str, ...] | None:
     """Return the components of `path` below `folder`, by their text alone; None when it lies elsewhere."""
     relative = os.path.relpath(os.path.normpath(path), os.path.normpath(folder))
     return None if relative.split("/")[0] == ".." else split(relative)
-
-
-def _refuse_own(folder: str, home: Home, key: str) -> None:
-    """Refuse a folder that holds the service's own files. Raises: ConfigError."""
-    real = Path(folder).resolve()
-    for what, own in (("state", home.state), ("configuration", home.config)):
-        mine = Path(own).resolve()
-        if mine.is_relative_to(real) or (what == "state" and real.is_relative_to(mine)):
-            raise ConfigError(
-                f"{key} {folder!r} and the service's {what} {own!r} must not lie in one another", path=(key,)
-            )

@@ -11,19 +11,19 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Self
 
 from annotated_types import Ge, Gt, Len
 
-from acting.process.detect import SandboxCapability, offered
+from acting.process.detect import Confinement
 from acting.process.launcher import KILL_GRACE, Finished, run
-from acting.process.program import Program, environment, find_program, hide_memory, refuse_own_folders
+from acting.process.program import Program, environment, find_program, hide_memory
 from acting.sandbox.command_fingerprint import file_digest, operands, why_not_standing
-from acting.sandbox.spec import SandboxSpec
 from acting.tooling.context import ToolContext
 from acting.tooling.tool_schema import object_schema, text_of
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
+from spar.ports.services import Level
 from spar.protocols import Effect, Home, Host
 from spar.records.skills import FILE, parse_skill
 from spar.threads import Threads
@@ -76,7 +76,7 @@ class ShellTool:
         max_output: Annotated[int, Ge(2)] = 256 * 1024,
         env: Sequence[str] = _NAMES,
         ok_exits: Annotated[Sequence[int], Len(1)] = (0,),
-        sandbox: Literal["auto", 0, 1, 2] = "auto",
+        sandbox: Level = "auto",
         readable: Sequence[str] = (),
         network: bool = False,
         memory: Annotated[int, Ge(0)] = 0,
@@ -84,14 +84,12 @@ class ShellTool:
     ) -> None:
         self._home, self._programs, self._limit = home, tuple(programs), timeout
         self._max_output, self._env, self._ok_exits = max_output, tuple(env), frozenset(ok_exits)
-        self._sandbox, self._network, self._memory = sandbox, network, memory
-        self._root = os.path.realpath(home.workspace)
-        self._readable = tuple(os.path.realpath(os.path.join(home.config, path)) for path in readable)  # noqa: PTH118
-        refuse_own_folders(home, self._root, self._readable)
+        self._memory = memory
+        self._confinement = Confinement(home, readable, network=network, level=sandbox)
+        self._confinement.refuse_own_folders()
         self._skills = SkillPrograms(skills, home)
-        self._readable += (self._skills.folder,) if skills else ()
+        self._confinement.readable += (self._skills.folder,) if skills else ()
         self._grantable: Sequence[str] = GRANTABLE
-        self._capability: SandboxCapability | None = None
         self._clock: Clock = SystemClock()
         self.timeout = timeout + 3 * KILL_GRACE  # the tool's own timeout ends first: its error has the program's output
         self.schema = object_schema(
@@ -117,7 +115,7 @@ class ShellTool:
 
     def _folder(self, session: str) -> str:
         """Return the working folder of programs of a session."""
-        return os.path.join(self._root, *self._home.parts_of(session))  # noqa: PTH118
+        return os.path.join(self._confinement.workspace, *self._home.parts_of(session))  # noqa: PTH118
 
     def attach(self, host: Host) -> None:
         """Count running programs as work on the agent's clock."""
@@ -126,7 +124,7 @@ class ShellTool:
     async def __aenter__(self) -> Self:
         """Find out which sandbox works before the first call, and hide this process's memory from other processes."""
         hide_memory()
-        await self._offered()
+        await self._find_sandbox()
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -134,8 +132,9 @@ class ShellTool:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the sandbox of its programs, for people; `level` is None until it is known."""
-        sandbox = self._capability.snapshot() if self._capability else {"level": None}
-        return {"sandbox": {**sandbox, "asked": self._sandbox, "network": self._network}}
+        confinement = self._confinement
+        sandbox = confinement.capability.snapshot() if confinement.capability else {"level": None}
+        return {"sandbox": {**sandbox, "asked": confinement.level, "network": confinement.network}}
 
     async def __call__(
         self,
@@ -165,18 +164,10 @@ class ShellTool:
         path = self._find(words[0], env, folder)
         secrets = await Threads("skills", self._clock).run(self._variables, path) if self._skills.folder else {}
         os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - quick, and nearly always there
-        spec = self._spec(await self._offered(), folder)
-        program = Program(
-            path,
-            words,
-            folder,
-            {**env, **secrets},
-            processes=_PROCESSES,
-            cpu=int(limit * (os.cpu_count() or 1)) + 1,
-            memory=self._memory,
-            sandbox=spec,
-            digest=_approved(context),
-        )
+        await self._find_sandbox()
+        spec, cpu = self._confinement.spec(folder), int(limit * (os.cpu_count() or 1)) + 1
+        program = Program(path, words, folder, {**env, **secrets}, processes=_PROCESSES, cpu=cpu, memory=self._memory,
+                          sandbox=spec, digest=_approved(context))  # fmt: skip
         with self._clock.working():
             finished = await run(program, stdin=input_bytes, timeout=limit, max_output=self._max_output)
         return self._result(words[0], limit, finished, spec.level if spec else 0, secrets)
@@ -193,7 +184,8 @@ class ShellTool:
         folder = self._folder(session)
         path = os.path.realpath(self._find(words[0], env, folder))
         env |= self._variables(path)
-        spec = self._spec(offered(self._bwrap(), self._home.state), folder)
+        confinement, spec = self._confinement, self._confinement.spec(folder)
+        readable = list(confinement.readable)
         return {
             "program": path,
             "sha256": file_digest(path),
@@ -201,7 +193,7 @@ class ShellTool:
             "variables": sorted(env),
             "path": env["PATH"],
             "operands": operands(words[1:], folder),
-            "sandbox": {"level": spec.level if spec else 0, "network": self._network, "readable": list(self._readable)},
+            "sandbox": {"level": spec.level if spec else 0, "network": confinement.network, "readable": readable},
         }
 
     def grantable(self, params: Mapping[str, Any], session: str = "main") -> str:
@@ -212,7 +204,7 @@ class ShellTool:
         """
         words = _words(params.get("argv"))
         path = os.path.realpath(self._find(words[0], self._environment(session), self._folder(session)))
-        return why_not_standing(path, words, self._root, self._grantable)
+        return why_not_standing(path, words, self._confinement.workspace, self._grantable)
 
     def allow_grants(self, programs: Sequence[str]) -> None:
         """Set the programs whose calls may get a standing permission."""
@@ -226,21 +218,10 @@ class ShellTool:
         program = self._skills.program(path)
         return self._skills.variables(program) if program else {}
 
-    def _bwrap(self) -> str | None:
-        path = find_program("bwrap", self._environment())
-        return None if path is None or Path(os.path.realpath(path)).is_relative_to(self._root) else path
-
-    async def _offered(self) -> SandboxCapability:
-        if self._capability is None:
+    async def _find_sandbox(self) -> None:
+        if self._confinement.capability is None:
             with self._clock.working():
-                self._capability = await Threads("sandbox", self._clock).run(offered, self._bwrap(), self._home.state)
-        return self._capability
-
-    def _spec(self, capability: SandboxCapability, folder: str) -> SandboxSpec | None:
-        if self._sandbox == 0:
-            return None
-        least = 0 if self._sandbox == "auto" else self._sandbox
-        return capability.spec(folder, least=least, readable=self._readable, network=self._network)
+                await Threads("sandbox", self._clock).run(self._confinement.find)
 
     def _find(self, name: str, env: dict[str, str], folder: str) -> str:
         if own := self._skills.program(name):
@@ -367,10 +348,7 @@ class SkillPrograms:
                 "environment: put them beside the configuration",
                 path=("skills",),
             )
-        for what, own in (("state", home.state), ("configuration", home.config)):
-            mine = Path(own).resolve()
-            if mine.is_relative_to(folder) or (what == "state" and folder.is_relative_to(mine)):
-                raise ConfigError(f"{named!r} and the service's {what} must not lie in one another", path=("skills",))
+        home.keep_apart(named, "skills")
 
     def program(self, path: str) -> str:
         """Return the real path of a skill's program; "" for any other file."""

@@ -20,7 +20,7 @@ from spar.data.json_safe import is_bounded
 from spar.data.scrub import mask
 from spar.data.text import bounded, decoded, safe_line
 from spar.errors import ConfigError, TransientError
-from spar.ports.services import ProgramEnd, Programs, ProgramTerms
+from spar.ports.services import Level, ProgramEnd, Programs, ProgramTerms
 from spar.protocols import SensorContext
 from spar.threads import Threads
 from spar.types import Perception
@@ -70,7 +70,7 @@ class CommandSensor:
         ok_codes: Annotated[Sequence[Annotated[int, Ge(0), Le(255)]], Len(1)] = (0,),
         env: Sequence[str] = _NAMES,
         variables: Mapping[str, str] | None = None,
-        sandbox: Literal["auto", 0, 1, 2] = "auto",
+        sandbox: Level = "auto",
         readable: Sequence[str] = (),
         network: bool = False,
         most: Annotated[int, Ge(1), Le(10_000)] = 500,
@@ -86,8 +86,7 @@ class CommandSensor:
         self._ok_codes, self._most, self._longest = frozenset(ok_codes), most, longest
         self._has_secrets = bool(variables)
         self._terms = ProgramTerms(
-            tuple(argv), timeout, max_output, tuple(env), dict(variables or {}), tuple(readable), network,
-            least_level=0 if sandbox == "auto" else sandbox, is_confined=sandbox != 0,
+            tuple(argv), timeout, max_output, tuple(env), dict(variables or {}), tuple(readable), network, sandbox,
         )  # fmt: skip
 
     async def open(self, ctx: SensorContext) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
@@ -36,13 +36,16 @@ class Embedder(Protocol):
         """
 
 
+#: The least level of a program's sandbox; "auto": any, 0: none.
+Level = Literal["auto", 0, 1, 2]
+
+
 class ProgramTerms(Struct, frozen=True):
     """Terms of a program.
 
     `argv` are its words, `timeout` its seconds, `max_output` the most bytes of each stream. `env` names variables of
     the service that it gets, `variables` are further ones with their values. `readable` are paths that it may read
-    besides the workspace, `network` gives it a network, `least_level` is the least level of its sandbox; `is_confined`
-    False asks for no sandbox.
+    besides the workspace, `network` gives it a network, `sandbox` is the least level of its sandbox.
     """
 
     argv: tuple[str, ...]
@@ -52,8 +55,7 @@ class ProgramTerms(Struct, frozen=True):
     variables: Mapping[str, str] = field(default_factory=dict)
     readable: tuple[str, ...] = ()
     network: bool = False
-    least_level: int = 0
-    is_confined: bool = True
+    sandbox: Level = "auto"
 
 
 class ProgramEnd(Struct, frozen=True):

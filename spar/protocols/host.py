@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkab
 from msgspec import Struct
 
 from spar.clock import Clock
+from spar.errors import ConfigError
 from spar.protocols.sensors import Accept, accept_nothing
 from spar.protocols.stores import ModuleRows, Store
 from spar.records.session import id_of
@@ -73,6 +74,18 @@ class Home(Struct, frozen=True):
         """Return the folder of a session; "" if all sessions share the workspace."""
         parts = self.parts_of(session)
         return str(Path(self.workspace, *parts)) if parts else ""
+
+    def keep_apart(self, folder: str, option: str) -> None:
+        """Refuse the folder of an option that holds the service's own files, or lies among them.
+
+        Args: folder: relative to the configuration's, or absolute. Raises: ConfigError.
+        """
+        real = Path(self.config, folder).resolve()
+        for what, own in (("state", self.state), ("configuration", self.config)):
+            mine = Path(own).resolve()
+            if mine.is_relative_to(real) or (what == "state" and real.is_relative_to(mine)):
+                sentence = f"{option} {folder!r} and the service's {what} {own!r} must not lie in one another"
+                raise ConfigError(sentence, path=(option,))
 
 
 class ModelState(Struct, frozen=True):
