@@ -398,13 +398,10 @@ def _items(calls: Any) -> Any:
 def _check_given(journal: Any, fallback: str, approval_timeout: float | None) -> None:
     """Check arguments of an executor. Raises: ConfigError for one that cannot be used."""
     if journal is not None and not isinstance(journal, CallJournal):
-        sentence = (
-            f"journal is {journal!r:.100}, expected one such as an open memory's: Executor(journal=memory.journal)"
-        )
-        raise ConfigError(sentence, path=("journal",))
+        expected = "one such as an open memory's: Executor(journal=memory.journal)"
+        raise ConfigError(f"journal is {journal!r:.100}, expected {expected}", path=("journal",))
     if fallback not in ("wait", "race"):
         raise ConfigError(f"fallback is {fallback!r}, expected 'wait' or 'race'", path=("fallback",))
     if approval_timeout is not None and (isnan(approval_timeout) or approval_timeout <= 0):
-        raise ConfigError(
-            f"approval_timeout is {approval_timeout!r}, expected seconds above 0", path=("approval_timeout",)
-        )
+        sentence = f"approval_timeout is {approval_timeout!r}, expected seconds above 0"
+        raise ConfigError(sentence, path=("approval_timeout",))

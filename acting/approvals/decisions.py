@@ -28,7 +28,7 @@ from spar.data.paths import copied
 from spar.errors import SparError, TransientError
 from spar.ports.rows import KeptRows
 from spar.protocols import Effect
-from spar.records.approvals import TRANSITIONS, Approval, ApprovalStatus, DecidedError, DigestMismatchError, Grant
+from spar.records.approvals import TRANSITIONS, Approval, ApprovalStatus, DecidedError, Grant
 from spar.threads import Threads
 from spar.types import Call, replace
 
@@ -52,17 +52,6 @@ def standing(row: Approval) -> str:
     if row.status == "pending":
         return "expired"
     return f"{row.status}, decided by {row.decided_by}" if row.decided_by else row.status
-
-
-def demand_pending(row: Approval, digest: str, now: datetime, over: str = "") -> None:
-    """Check that a row takes a decision; not if its call is `over` for a reason.
-
-    Raises: DecidedError if it does not; DigestMismatchError for another call.
-    """
-    if over or row.status != "pending" or now >= row.expires_at:
-        raise DecidedError(f"approval {row.id!r} takes no decision any more: {over or f'it is {standing(row)}'}")
-    if row.digest != digest:
-        raise DigestMismatchError(f"approval {row.id!r} is about another call: its digest is {row.digest[:12]}…")
 
 
 def asked_already(rows: Collection[Approval], new: Approval) -> tuple[Approval, bool] | None:

@@ -204,7 +204,7 @@ class Taint:
         if stated is not None or run_id is None:
             return trust
         if trust == "untrusted":
-            self._taint(Scope("", run_id=run_id), [_EVERYTHING])
+            self.add(Scope("", run_id=run_id), [_EVERYTHING])
         tainted = self.of.get(run_id)
         return "untrusted" if tainted is not None and tainted.at(_EVERYTHING) else trust
 
@@ -222,7 +222,7 @@ class Taint:
                     self.judge(call, entry, "untrusted" if entry is None else trust_in(call, trust), scope)
                     self.wrote(call, entry, trust, scope, kinds.get(call.id, ()))
                 except Exception:  # a call in the form of another version
-                    self._taint(scope, [_EVERYTHING])
+                    self.add(scope, [_EVERYTHING])
 
     def judge(self, call: Call, entry: BoundTool | None, trust: Trust, scope: Scope) -> Trust:
         """Return the trust in a call by its own trust and the data that it reads; taint its output if untrusted."""
@@ -230,18 +230,13 @@ class Taint:
             trust = "untrusted"
         if trust == "untrusted" or (entry is not None and entry.terms.brings_untrusted):
             path = call.output_path
-            self._taint(scope, (*_ABOUT, *([_RESULT] if path is None else parse_write(path).paths)))
+            self.add(scope, (*_ABOUT, *([_RESULT] if path is None else parse_write(path).paths)))
         return trust
 
     def wrote(self, call: Call, entry: BoundTool | None, trust: Trust, scope: Scope, kinds: Iterable[str]) -> None:
         """Taint the kinds of messages that an untrusted call, or one that brings such text, has written by itself."""
         if entry is None or entry.terms.brings_untrusted or trust_in(call, trust) == "untrusted":
-            self._taint(scope, [(kind,) for kind in kinds])
-
-    def came_late(self, scope: Scope, kinds: Iterable[str]) -> None:
-        """Taint the messages of detached calls: nobody knows any more what these calls had read."""
-        if scope.run_id is not None:  # else no later cycle reads them
-            self._taint(scope, [(kind,) for kind in kinds])
+            self.add(scope, [(kind,) for kind in kinds])
 
     def reads(self, call: Call, scope: Scope) -> bool:
         """Return whether a call reads tainted data."""
@@ -254,7 +249,8 @@ class Taint:
         read += [(kind,) for kind in scopes if isinstance(kind, str)] if isinstance(scopes, (list, tuple)) else []
         return any(map(tainted.over, read))
 
-    def _taint(self, scope: Scope, paths: Iterable[Path]) -> None:
+    def add(self, scope: Scope, paths: Iterable[Path]) -> None:
+        """Taint these paths in the run of a scope, or in its batch."""
         key = scope.run_id or scope.key
         tainted = self.of[key] = self.of.get(key) or PathIndex(or_)
         for path in paths:

@@ -20,7 +20,6 @@ from acting.approvals.decisions import (
     Fingerprinter,
     Grants,
     asked_already,
-    demand_pending,
     demand_room,
     moved,
     standing,
@@ -33,7 +32,7 @@ from spar.events import ApprovalExpired, ApprovalResolved
 from spar.failpoints import crashpoint
 from spar.ports.rows import InMemory, KeptRows, in_time
 from spar.protocols import Host, Records
-from spar.records.approvals import Approval, DecidedError, Decision, Grant, check_decision
+from spar.records.approvals import Approval, DecidedError, Decision, DigestMismatchError, Grant, check_decision
 from spar.threads import Tasks
 from spar.types import Trust, replace
 
@@ -354,8 +353,12 @@ class ApprovalQueue:
                 self.on_answer(row)
 
     def _demand_pending(self, row: Approval, digest: str) -> None:
-        """Check that a row takes a decision. Raises: DecidedError; DigestMismatchError."""
-        demand_pending(row, digest, self.clock.now(), self._over.get(row.id, ""))
+        """Check that a row takes a decision. Raises: DecidedError; DigestMismatchError for another call."""
+        over = self._over.get(row.id)
+        if over or row.status != "pending" or self.clock.now() >= row.expires_at:
+            raise DecidedError(f"approval {row.id!r} takes no decision any more: {over or f'it is {standing(row)}'}")
+        if row.digest != digest:
+            raise DigestMismatchError(f"approval {row.id!r} is about another call: its digest is {row.digest[:12]}…")
 
     async def _close(self, id: str) -> None:
         """Write the end of a question: it is void if its call is over, else it has expired."""

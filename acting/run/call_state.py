@@ -287,13 +287,7 @@ class Step(Node, eq=False, kw_only=True, gc=False):
         deadline = now + timeout if timeout != inf else None
         if runtime.wanted[CallStarted]:
             runtime.publish(
-                CallStarted(
-                    call=self.call,
-                    cycle_id=scope.cycle_id,
-                    run_id=self.run_id,
-                    attempt=self.number,
-                    at=at,
-                )
+                CallStarted(call=self.call, cycle_id=scope.cycle_id, run_id=self.run_id, attempt=self.number, at=at)
             )
         if entry.context:
             arguments = {**arguments, entry.context: _tool_context(runtime, self, deadline)}

@@ -27,13 +27,12 @@ from acting.tooling.context import Scope
 from acting.tooling.limits import Rate, SharedSlots, Slots, acquire
 from acting.tooling.registry import Catalog
 from spar.clock import Clock, Timer
-from spar.errors import SparError
 from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
 from spar.protocols import CallJournal
 from spar.protocols.tools import OF_NODE, Order
 from spar.threads import OTHERS_TURN, BoundedCalls, Tasks, Threads
-from spar.types import CallResult, Fault
+from spar.types import Fault
 
 if TYPE_CHECKING:
     from acting.run.order import Spending
@@ -203,7 +202,7 @@ class Runtime:
             if self.acquire is None or name.startswith(OF_NODE):
                 slots = Slots(1)
             else:
-                slots = SharedSlots(acquire=partial(self.acquire, name), refused=_refused)
+                slots = SharedSlots(acquire=partial(self.acquire, name))
             self._resources[name] = slots
         return slots
 
@@ -218,8 +217,8 @@ class Runtime:
     def take_late(self, scope: Scope) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
         """Remove and return the errors and messages of detached calls that ended since the session's last batch."""
         errors, messages = self.late.take(scope.session)
-        if self.approvals is not None:
-            self.approvals.taint.came_late(scope, {"error", *[str(message.get("kind")) for message in messages]})
+        if self.approvals is not None and scope.run_id is not None:  # nobody knows any more what these calls had read
+            self.approvals.taint.add(scope, [("error",), *[(str(message.get("kind")),) for message in messages]])
         return errors, messages
 
     # -- events and hooks
@@ -282,9 +281,3 @@ class Runtime:
         finally:
             for task in tasks:
                 self.outside.leave(task)
-
-
-def _refused(step: Any, error: SparError) -> CallResult:
-    """Return the result of a call that gets no resource."""
-    result: CallResult = step.failed(Fault.of(error, part=step.call.tool, phase="act"))
-    return result

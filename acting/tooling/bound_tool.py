@@ -275,6 +275,7 @@ def _decided(terms: ToolTerms, *, brings_untrusted: bool) -> ToolTerms:
 
 def check_terms(terms: ToolTerms) -> None:
     """Check each term. Raises: ConfigError naming the tool, the term, what was found and what is expected."""
+    is_rate = isinstance(terms.rate, str) and RATE.match(terms.rate) is not None
     rules: tuple[tuple[str, bool, str], ...] = (
         ("name", isinstance(terms.name, str), "text"),
         ("effect", terms.effect in get_args(Effect), "read, idempotent or once"),
@@ -282,11 +283,7 @@ def check_terms(terms: ToolTerms) -> None:
         ("retries", type(terms.retries) is int and terms.retries >= 0, "0 or more"),
         ("approval", terms.approval in get_args(Approval), "auto, ask or deny"),
         ("detach", isinstance(terms.detach, bool), "true or false"),
-        (
-            "rate",
-            isinstance(terms.rate, str) and RATE.match(terms.rate) is not None,
-            "a count in a time like '10/min' or '2/s', or ''",
-        ),
+        ("rate", is_rate, "a count in a time like '10/min' or '2/s', or ''"),
         ("resources", all_text(terms.resources) or callable(terms.resources), "a tuple of names, or a function"),
         ("order", terms.order in get_args(Order), "parallel or plan"),
         ("on_error", terms.on_error in get_args(OnError), "error or branch"),

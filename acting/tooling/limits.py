@@ -19,6 +19,7 @@ from msgspec import Struct, field
 
 from spar.clock import Clock, Timer
 from spar.errors import SparError
+from spar.types import Fault
 
 #: Rate: a count in a time ("10/min"), or "" for any number.
 RATE = re.compile(r"(?:([1-9]\d{0,5})/(s|min|h|day))?\Z")
@@ -89,13 +90,11 @@ class Slots(Struct, Hold, eq=False, weakref=True):
 class SharedSlots(Slots, kw_only=True, eq=False):
     """A permit with one holder in all processes that run an agent.
 
-    Args: acquire: returns when this process has it: a function that gives it back; refused: returns the result of a
-        call that may not run, because of an error of that.
+    Args: acquire: returns when this process has it: a function that gives it back; a call fails by an error of that.
     """
 
     limit: int = 1
     acquire: Callable[[], Awaitable[Callable[[], object]]]
-    refused: Callable[[Any, SparError], Any]
     _give_back: Callable[[], object] | None = None
     _asking: asyncio.Task[None] | None = None
 
@@ -122,7 +121,7 @@ class SharedSlots(Slots, kw_only=True, eq=False):
         try:
             self._give_back = await self.acquire()
         except SparError as error:
-            refusal = (self.refused(about, error),)
+            refusal = (about.failed(Fault.of(error, part=about.call.tool, phase="act")),)
         if not go(about, *refusal):
             self.release()
 
