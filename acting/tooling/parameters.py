@@ -17,20 +17,17 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
 
-from acting.tooling.signatures import Signature, first_line
+from acting.tooling.signatures import Signature, exact, first_line
 from spar.checks import SCALARS, shorten
 from spar.data.json_schema import JsonSchema, SchemaProblem, join_sentences, sentence
 from spar.data.paths import MARK, MAX_DEPTH, MAX_VALUES, NOTHING, ValueTooLargeError
 from spar.decoding import convert, misfit, worded
 from spar.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 _SHORT, _LARGE, _LEAST = 256, 1 << 63, -1 << 63  # most characters of a short text; bounds of integers of 64 bits
 _SHOWN = 3  # errors in one message; a planner needs no more to see what it did wrong
@@ -91,7 +88,8 @@ class Parameters:
         try:
             signature = Signature.of(tool, function, context_type)
             adapter = cache(signature.adapter)
-            schema, take = cache(lambda: signature.schema(adapter)), cache(lambda: _strict_take(adapter().validator))
+            core = cache(lambda: exact(adapter().core_schema))
+            schema, take = cache(lambda: signature.schema(adapter)), cache(lambda: _strict_take(core()))
             if not signature.fields and not signature.is_open:
                 take = cache(lambda: _take_nothing)
             if not signature.is_sure:
@@ -103,7 +101,7 @@ class Parameters:
                 f"tool {tool!r}: a parameter's type cannot be given in JSON: {first_line(error)}"
             ) from error
         objections = partial(_sentences_of_types, tuple(signature.fields))
-        partial_take = cache(lambda: _strict_take(_partial_validator(adapter())))
+        partial_take = cache(lambda: _strict_take(_undemanding(core())))
         return cls(tool, schema, signature.fields, take, objections, signature.context, required=signature.required,
                    is_open=signature.is_open, partial_take=partial_take, scalars=signature.scalars)  # fmt: skip
 
@@ -240,20 +238,20 @@ def _try_out(*functions: Callable[[], object]) -> None:
         raise ValueError(first_line(error)) from error
 
 
-def _partial_validator(adapter: TypeAdapter[Any]) -> Any:
-    """Return a validator that takes the same fields as a TypedDict's adapter, and demands none of them."""
-    from pydantic_core import SchemaValidator
-
-    core: Any = adapter.core_schema
+def _undemanding(core: Any) -> Any:
+    """Return the schema of a TypedDict with the same fields, of which it demands none."""
     whole = core["schema"] if core["type"] == "definitions" else core
     fields = {name: {**field, "required": False} for name, field in whole["fields"].items()}
     part = {**whole, "fields": fields}
-    return SchemaValidator(part if whole is core else {**core, "schema": part})
+    return part if whole is core else {**core, "schema": part}
 
 
-def _strict_take(validator: Any) -> Take:
-    """Return a `Take` that validates by pydantic's strict rules for JSON."""
+def _strict_take(core: Any) -> Take:
+    """Return a `Take` that validates by a schema, by pydantic's strict rules for JSON."""
     from pydantic import ValidationError
+    from pydantic_core import SchemaValidator
+
+    validator = SchemaValidator(core)
 
     def take(params: Mapping[str, Any]) -> dict[str, Any]:
         try:

@@ -60,7 +60,7 @@ class Signature(Struct, frozen=True):
         return {name: _scalars(kind) for name, (kind, _) in self.fields.items()}
 
     def adapter(self) -> TypeAdapter[Any]:
-        """Return pydantic's adapter of a TypedDict of the parameters, with exact integers."""
+        """Return pydantic's adapter of a TypedDict of the parameters."""
         from pydantic import TypeAdapter  # heavy, and not needed for tools without parameters
 
         kinds = {name: _annotate(kind, self.texts.get(name), default) for name, (kind, default) in self.fields.items()}
@@ -136,9 +136,8 @@ def _fields(
 
 
 def _annotate(kind: Any, description: str | None, default: Any) -> Any:
-    kind = _exact(kind)
     if description:
-        from pydantic import Field  # heavy, as below
+        from pydantic import Field  # heavy, and not needed for tools without parameters
 
         kind = Annotated[kind, Field(description=description)]
     return kind if default is inspect.Parameter.empty else NotRequired[kind]
@@ -165,31 +164,24 @@ def _call_schema(tool: str, description: str, generated: dict[str, Any], signatu
     return schema
 
 
-def _exact(kind: Any) -> Any:
-    """Return the type with each `int` in it replaced by the exact integer type."""
-    if kind is int:
-        return Annotated[int, _exactness()]
-    if isinstance(kind, type) and hasattr(kind, "__pydantic_config__") and hasattr(kind, "__required_keys__"):
-        fields = {name: _exact(field) for name, field in get_type_hints(kind, include_extras=True).items()}
-        return _typed_dict(
-            {name: field if name in kind.__required_keys__ or get_origin(field) is NotRequired else NotRequired[field]
-             for name, field in fields.items()},
-            extra=kind.__pydantic_config__.get("extra") == "allow",
-        )  # fmt: skip
-    origin, args = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        inner, *notes = args
-        return Annotated[
-            (_exact(inner) if inner is not int else int, *notes, *([_exactness()] if inner is int else []))
-        ]
-    if origin in (Union, UnionType):
-        return Union[tuple(_exact(arg) for arg in args)]  # noqa: UP007 - the members are only known here
-    if origin is dict and len(args) == 2:
-        return origin[args[0], _exact(args[1])]  # keys are texts in JSON, which are exact
-    if origin is NotRequired or origin in (list, dict, set, frozenset, tuple):
-        members = tuple(_exact(arg) for arg in args)
-        return origin[members if len(members) > 1 else members[0]] if members else kind
-    return kind
+#: Keys of a schema of pydantic whose values stay: they hold no schemas that validate, or those of keys, which are texts
+#: in JSON.
+_AS_IS = ("default", "expected", "keys_schema", "metadata", "serialization")
+
+
+def exact(core: Any) -> Any:
+    """Return a schema of pydantic-core in which each integer is exact."""
+    if isinstance(core, (list, tuple)):
+        return type(core)(map(exact, core))
+    if not isinstance(core, dict):
+        return core
+    kind = core.get("type")  # no text in a table of fields that has one of this name
+    if kind == "int":
+        from pydantic_core import core_schema  # heavy, and not needed for tools without parameters
+
+        return core_schema.no_info_before_validator_function(_exact_integer, core)
+    is_schema = isinstance(kind, str)
+    return {key: value if is_schema and key in _AS_IS else exact(value) for key, value in core.items()}
 
 
 def _exact_integer(value: Any) -> Any:
@@ -202,14 +194,6 @@ def _exact_integer(value: Any) -> Any:
             raise ValueError("should be an exact integer: a float this large does not say which")
         return int(value) if value.is_integer() else value  # JSON and JSON Schema do not distinguish 5.0 from 5
     return value
-
-
-@functools.cache
-def _exactness() -> Any:
-    """Return the annotation that lets pydantic take exact integers only."""
-    from pydantic import BeforeValidator  # heavy, and not needed for tools without parameters
-
-    return BeforeValidator(_exact_integer)
 
 
 def _typed_dict(fields: Mapping[str, Any], *, extra: bool) -> Any:

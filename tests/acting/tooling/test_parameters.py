@@ -1,3 +1,4 @@
+from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import Enum
 from pathlib import Path
@@ -120,7 +121,14 @@ class Entry(BaseModel):
     day: date | None = None
 
 
+@dataclass
+class Spot:
+    n: int
+
+
 def model(n: Entry) -> None: ...
+def spot(n: Spot) -> None: ...
+def named(n: int, type: float, default: int) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -134,10 +142,16 @@ def model(n: Entry) -> None: ...
         (bounded, 3, 3),
         (text, "\ud800", "\ud800"),
         (ratio, 1, 1.0),
+        (spot, {"n": 5.0}, Spot(5)),
     ],
 )
 def test_what_means_the_same_is_accepted(function: Any, given: Any, taken: Any) -> None:
     assert Parameters.of_function("f", function).validate({"n": given}) == {"n": taken}
+
+
+def test_an_integer_is_exact_whatever_its_name() -> None:
+    given = {"n": 1.0, "type": 2.5, "default": 3.0}
+    assert Parameters.of_function("f", named).validate(given) == {"n": 1, "type": 2.5, "default": 3}
 
 
 @pytest.mark.parametrize(
@@ -209,6 +223,7 @@ def test_of_a_value_without_a_bottom_only_as_many_levels_are_looked_at_as_may_be
         (day, 5),
         (model, {"n": "5"}),
         (model, {"n": 5, "day": 0}),
+        (spot, {"n": True}),
         (number, None),
         (numbers, [1, True]),
         (numbers, [1.5]),
