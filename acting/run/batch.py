@@ -75,8 +75,8 @@ class Batch:
         self._writer = None if runtime.journal is None else CallJournalWriter(runtime.journal, scope, self._spawn)
         self._replay = replay
         self._parking = Parking(scope, board, self._graph.ended_well, self.steps, self._writer)
-        self._order = Order(scope.session, runtime.is_sequential)
-        self._terms = Terms(runtime, scope, board, confirm, self._order, self._writer, self._graph.ended_well,
+        self._order = Order(runtime.is_sequential)
+        self._terms = Terms(runtime, board, confirm, self._order, self._writer, self._graph.ended_well,
                             self._spawn, self._begin, self.stop)  # fmt: skip
         #: Whether nothing but a tool's own terms holds calls.
         others = (self._writer, runtime.hooks, runtime.approvals, runtime.spending)

@@ -32,7 +32,7 @@ from acting.run.order import CallJournalWriter, Order
 from acting.run.parked import Approvals
 from acting.run.runtime import Runtime
 from acting.tooling.bound_tool import BoundTool, answer_of
-from acting.tooling.context import NO_QUESTION, Question, Scope, fault
+from acting.tooling.context import NO_QUESTION, Question, fault
 from acting.tooling.limits import Go, Hold, Slots
 from spar.checks import shorten
 from spar.data.blackboard import Board
@@ -59,7 +59,6 @@ class Terms(Struct, Hold, eq=False):
     """
 
     _runtime: Runtime
-    _scope: Scope
     _board: Board
     _confirm: Confirm | None
     _order: Order
@@ -105,7 +104,7 @@ class Terms(Struct, Hold, eq=False):
         if entry.slots.limit:
             yield entry.slots
         if entry.has_resources:
-            yield from map(runtime.resource, sorted(set(entry.resources_of(step.params, self._scope.session))))
+            yield from map(runtime.resource, sorted(set(entry.resources_of(step.params, step.scope.session))))
         if entry.terms.rate:
             yield runtime.rate_of(entry)
         if (uses or runtime.approvals is not None) and not is_detached:
@@ -167,7 +166,7 @@ class Terms(Struct, Hold, eq=False):
 
     async def _refusal(self, step: Step, spent: str) -> CallResult | None:
         """Return the result of a call that may not run; None if it may."""
-        runtime, scope = self._runtime, self._scope
+        runtime, scope = self._runtime, step.scope
         if step.late is not None and (wrong := await step.take_late(runtime.in_turn)) is not None:
             return step.failed(wrong)
         if step.result is not None:
@@ -215,7 +214,7 @@ class Terms(Struct, Hold, eq=False):
         return refusal
 
     def _ruling(self, step: Step, trust: Trust) -> Ruling:
-        entry, policy, session = step.entry, self._runtime.policy, self._scope.session
+        entry, policy, session = step.entry, self._runtime.policy, step.scope.session
         return policy.decide(entry.terms, entry.effect_of(step.params), step.call, step.arguments, trust, session)
 
     # -- people
@@ -227,7 +226,7 @@ class Terms(Struct, Hold, eq=False):
         Args: why: the reason of the question; spent: the sentence about a budget that is spent, "" for none; since: no
             grant from before this time counts.
         """
-        runtime, scope = self._runtime, self._scope
+        runtime, scope = self._runtime, step.scope
         if spent and self._confirm is None and runtime.approvals is None:
             return step.denied(spent, "budget", "budget")
         if runtime.guard.is_refused(scope.run_id, step.call.tool, step.params):
@@ -304,7 +303,7 @@ class Terms(Struct, Hold, eq=False):
         Another cycle may have asked about the same call already (`is_own` is false): then both wait for one answer.
         Return the result of a call that may not run, or that is parked because there is no answer yet.
         """
-        runtime, scope = self._runtime, self._scope
+        runtime, scope = self._runtime, step.scope
         assert runtime.approvals is not None
         queue = runtime.approvals.queue
         bound_call = BoundCall(step.shown(), step.entry, scope.session)

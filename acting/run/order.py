@@ -42,10 +42,9 @@ class Order(Struct, Hold, eq=False):
 
     A call leaves its lines by `begin` and `end`, whether it has come to its turn or not.
 
-    Args: session: the session of the batch; is_sequential: whether all calls with an effect run one after another.
+    Args: is_sequential: whether all calls with an effect run one after another.
     """
 
-    _session: str
     _is_sequential: bool
     waiting: dict[Step, Go] = field(default_factory=dict)
     due: list[Step] = field(default_factory=list)
@@ -101,7 +100,7 @@ class Order(Struct, Hold, eq=False):
     def _names(self, step: Step, unresolved: Collection[str]) -> tuple[str, ...] | None:
         """Return the names of the lines of a call; None if they depend on the values of parameters in `unresolved`."""
         entry = step.entry
-        resources = entry.resources_before(step.params, unresolved, self._session)
+        resources = entry.resources_before(step.params, unresolved, step.scope.session)
         if resources is None:
             return None
         names = (_SEQUENCE + entry.name,) if entry.terms.order == "plan" else ()

@@ -32,6 +32,8 @@ from spar.types import Call
 
 BLOCKING_LIMIT = 8  # calls at once of a blocking tool that states no concurrency: each holds a thread
 
+#: The coroutine of one attempt at a call.
+Attempt = Coroutine[Any, Any, Any]
 #: The handler of a tool that is only a schema: `handler(call, tool's schema, messages of its scopes)`.
 Activity = Callable[..., Any]
 
@@ -75,9 +77,7 @@ class BoundTool:
         self.context = parameters.context  # the name of the parameter annotated `ToolContext`, or ""
         self.is_blocking = not is_async(call)
         #: The async function of the tool: `function(**params)` is one attempt. None where `invoke` has to do more.
-        self.function: Callable[..., Coroutine[Any, Any, Any]] | None = (
-            call if inspect.iscoroutinefunction(call) else None
-        )
+        self.function: Callable[..., Attempt] | None = call if inspect.iscoroutinefunction(call) else None
         self.slots = Slots(terms.concurrency or (BLOCKING_LIMIT if self.is_blocking else 0))
         self._threads: Threads | None = None
         self.output: Output | None = None
@@ -145,13 +145,11 @@ class BoundTool:
     def schema(self) -> dict[str, Any]:
         return self.parameters.schema
 
-    def invoke(
-        self, params: dict[str, Any], clock: Clock, call: Call | None = None, messages: Sequence[dict[str, Any]] = ()
-    ) -> Coroutine[Any, Any, Any]:
+    def invoke(self, params: dict[str, Any], clock: Clock, call: Call, messages: Sequence[Any] = ()) -> Attempt:
         """Return the coroutine of one attempt, not started yet."""
         return self._start(self._call, params, clock)
 
-    def _start(self, call: Callable[..., Any], params: dict[str, Any], clock: Clock) -> Coroutine[Any, Any, Any]:
+    def _start(self, call: Callable[..., Any], params: dict[str, Any], clock: Clock) -> Attempt:
         if self.is_blocking:
             return self._in_thread(call, params, clock)
         result = call(**params)
@@ -196,10 +194,7 @@ class SchemaTool(BoundTool):
     def wants_messages(self) -> bool:
         return True
 
-    def invoke(
-        self, params: dict[str, Any], clock: Clock, call: Call | None = None, messages: Sequence[dict[str, Any]] = ()
-    ) -> Coroutine[Any, Any, Any]:
-        assert call is not None
+    def invoke(self, params: dict[str, Any], clock: Clock, call: Call, messages: Sequence[Any] = ()) -> Attempt:
         handler = functools.partial(self._call, replace(call, params=params), self.schema, list(messages))
         return self._start(handler, {}, clock)
 
@@ -213,10 +208,7 @@ class LatentTool(BoundTool):
         super().__init__(rules.name, rules, replace(rules.terms, effect="read"), rules.parameters, _nothing)
         self.rules, self.output, self.activity, self.function = rules, rules.output, "", None
 
-    def invoke(
-        self, params: dict[str, Any], clock: Clock, call: Call | None = None, messages: Sequence[dict[str, Any]] = ()
-    ) -> Coroutine[Any, Any, Any]:
-        assert call is not None
+    def invoke(self, params: dict[str, Any], clock: Clock, call: Call, messages: Sequence[Any] = ()) -> Attempt:
         return _return_output(call.meta["_output"])
 
 

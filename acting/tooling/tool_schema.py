@@ -6,6 +6,7 @@ name, an object from names to schemas, or only the name of a tool that is regist
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,23 +22,12 @@ from spar.errors import ConfigError
 from spar.protocols.tools import ToolTerms
 from spar.types import Call
 
-# The properties that state a tool's terms, each as `{"const": …}`.
+# The properties that state a tool's terms, each as `{"const": …}`; the term `on_error` is stated as `_onError`.
 _TERMS = {
-    "_effect": "effect",
-    "_timeout": "timeout",
-    "_retries": "retries",
-    "_approval": "approval",
-    "_detach": "detach",
-    "_concurrency": "concurrency",
-    "_rate": "rate",
-    "_resources": "resources",
-    "_order": "order",
-    "_onError": "on_error",
-    "_safeWithUntrusted": "safe_with_untrusted",
-    "_bringsUntrusted": "brings_untrusted",
+    "_" + re.sub("_(.)", lambda match: match[1].upper(), term): term
+    for term in ToolTerms.__struct_fields__
+    if term != "name"
 }
-
-
 _WIRE = {"output_path": "'_outputPath'", "output_method": "'_outputMethod'", "instance": "'_instance'"}
 
 

@@ -75,13 +75,13 @@ async def test_async_and_blocking_functions_partials_and_methods_can_all_be_invo
     async def wrapped(n: int) -> int:
         return n
 
-    clock = SystemClock()
-    assert await entry_of(look).invoke({"where": "up"}, clock) == "up"
-    assert await entry_of(plain).invoke({"n": 1}, clock) == 2
-    assert await entry_of(Box().weigh).invoke({"extra": 2}, clock) == 42
-    assert await entry_of(functools.partial(wrapped, n=3)).invoke({}, clock) == 3
-    assert await entry_of(tool(name="late")(lambda: wrapped(5))).invoke({}, clock) == 5
-    assert await entry_of(Door()).invoke({"open": True}, clock) == {"open": True}
+    clock, call = SystemClock(), Call("any")
+    assert await entry_of(look).invoke({"where": "up"}, clock, call) == "up"
+    assert await entry_of(plain).invoke({"n": 1}, clock, call) == 2
+    assert await entry_of(Box().weigh).invoke({"extra": 2}, clock, call) == 42
+    assert await entry_of(functools.partial(wrapped, n=3)).invoke({}, clock, call) == 3
+    assert await entry_of(tool(name="late")(lambda: wrapped(5))).invoke({}, clock, call) == 5
+    assert await entry_of(Door()).invoke({"open": True}, clock, call) == {"open": True}
 
 
 def test_an_object_may_ask_for_the_context() -> None:
