@@ -21,6 +21,7 @@ from msgspec import Struct
 from spar.data.text import disarmed
 from spar.fs.atomic import copy_file, make_durable, move_entry, replace_file, write_all
 from spar.fs.rooted import RootedDir, file_kind, look, open_file
+from spar.protocols import Effect
 
 _MOST_ENTRIES: Final = 1000
 
@@ -153,17 +154,29 @@ def move(place: Place, to: Place) -> dict[str, Any]:
     return {"to": "/".join(to.parts)}
 
 
+#: What the path of an operation must allow: to read there, to take something away, to change anything.
+READ, TAKE, CHANGE = range(3)
+
+
+class Operation(Struct, frozen=True):
+    """Operation of the tool: its function, the effect of a call, and the right that the `path` of a call needs."""
+
+    carry_out: Callable[..., dict[str, Any]]
+    effect: Effect
+    right: int = CHANGE
+
+
 #: The operations by the names that callers use.
-OPERATIONS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
-    "read": read,
-    "list": list_entries,
-    "stat": describe,
-    "write": write,
-    "append": append,
-    "mkdir": make_folder,
-    "delete": delete,
-    "copy": copy,
-    "move": move,
+OPERATIONS: Final[Mapping[str, Operation]] = {
+    "read": Operation(read, "read", READ),
+    "list": Operation(list_entries, "read", READ),
+    "stat": Operation(describe, "read", READ),
+    "write": Operation(write, "idempotent"),
+    "mkdir": Operation(make_folder, "idempotent"),
+    "delete": Operation(delete, "idempotent"),
+    "copy": Operation(copy, "idempotent", READ),  # a copy that is already there, byte for byte, counts as made
+    "append": Operation(append, "once"),
+    "move": Operation(move, "once", TAKE),
 }
 
 

@@ -16,26 +16,12 @@ from annotated_types import Gt
 
 from acting.tooling.context import ToolContext
 from acting.tooling.tool_schema import object_schema
-from acting.tools.file_operations import OPERATIONS, Place, protected
+from acting.tools.file_operations import CHANGE, OPERATIONS, READ, TAKE, Place, protected
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
 from spar.fs.rooted import RootedDir, file_resource, split
 from spar.protocols import Effect, Home, Host
 from spar.threads import Threads
-
-_EFFECTS: dict[str, Effect] = {
-    "read": "read",
-    "list": "read",
-    "stat": "read",
-    "write": "idempotent",
-    "mkdir": "idempotent",
-    "delete": "idempotent",
-    "copy": "idempotent",  # a copy that is already there, byte for byte, counts as made
-    "append": "once",
-    "move": "once",
-}
-_RIGHTS = {"read": 0, "list": 0, "stat": 0, "copy": 0, "move": 1}  # what `path` must allow; every other operation: 2
-_READ, _TAKE, _CHANGE = 0, 1, 2
 
 
 class FilesTool:
@@ -57,14 +43,11 @@ class FilesTool:
         name,
         "Read, write and arrange files in the workspace.",
         {
-            "op": {"enum": list(_EFFECTS), "description": "What to do. delete takes a file or an empty folder."},
+            "op": {"enum": list(OPERATIONS), "description": "What to do. delete takes a file or an empty folder."},
             "path": {"type": "string", "description": "A file or folder in the workspace, which is '.'."},
             "to": {"type": "string", "description": "For copy and move: the new path, which must not exist."},
             "content": {"type": "string", "description": "For write and append: the content."},
-            "encoding": {
-                "enum": ["utf-8", "base64"],
-                "description": "Of the content; base64 if it is no text.",
-            },
+            "encoding": {"enum": ["utf-8", "base64"], "description": "Of the content; base64 if it is no text."},
         },
         "op",
         "path",
@@ -87,7 +70,7 @@ class FilesTool:
         self._root, self._config, self._home = parts, home.config, home
         self._sources: list[tuple[RootedDir, int]] = []
         home.keep_apart(self._workspace.path, "root")
-        for key, folders, right in (("movable", movable, _TAKE), ("readable", readable, _READ)):
+        for key, folders, right in (("movable", movable, TAKE), ("readable", readable, READ)):
             for folder in folders:
                 source = RootedDir(os.path.join(home.config, folder))  # noqa: PTH118
                 home.keep_apart(source.path, key)
@@ -108,12 +91,13 @@ class FilesTool:
     def effect_of(self, params: Mapping[str, Any]) -> Effect:
         """Return the effect of a call with these parameters. Never raises."""
         op = params.get("op")
-        return _EFFECTS.get(op, self.effect) if isinstance(op, str) else self.effect
+        return OPERATIONS[op].effect if isinstance(op, str) and op in OPERATIONS else self.effect
 
     def resources_of(self, params: Mapping[str, Any], session: str = "main") -> tuple[str, ...]:
         """Return the resources that a call of a session holds: the paths that it reads or writes. Never raises."""
         op, places = params.get("op"), []
-        for key, right in (("path", _RIGHTS.get(op, _CHANGE) if isinstance(op, str) else _CHANGE), ("to", _CHANGE)):
+        of_path = OPERATIONS[op].right if isinstance(op, str) and op in OPERATIONS else CHANGE
+        for key, right in (("path", of_path), ("to", CHANGE)):
             try:
                 place = self._place(params[key], right, session)
                 places.append(file_resource(place.folder.path, place.parts))
@@ -136,8 +120,8 @@ class FilesTool:
         Raises: ValueError for parameters that do not fit together or cannot be a path; PermissionError for a path
         outside or that is no regular file; FileNotFoundError, FileExistsError and other OSErrors, with path and reason.
         """
-        if not isinstance(op, str) or op not in _EFFECTS:
-            raise ValueError(f"'op' must be one of {', '.join(_EFFECTS)}, found {op!r}")
+        if not isinstance(op, str) or op not in OPERATIONS:
+            raise ValueError(f"'op' must be one of {', '.join(OPERATIONS)}, found {op!r}")
         if (content is not None) != (op in ("write", "append")):
             raise ValueError(f"'content' is for write and append, and they need it; the operation is {op!r}")
         if (to is not None) != (op in ("copy", "move")):
@@ -145,14 +129,14 @@ class FilesTool:
         if encoding not in ("utf-8", "base64"):
             raise ValueError(f"'encoding' must be utf-8 or base64, found {encoding!r}")
         session = "main" if context is None else context.session
-        place = self._place(path, _RIGHTS.get(op, _CHANGE), session)
+        place = self._place(path, OPERATIONS[op].right, session)
         more: dict[str, Any] = {}
         if op == "read":
             more = {"encoding": encoding, "most": self._max_read}
         if content is not None:
             more["content"] = self._bytes(content, encoding)
         if to is not None:
-            more["to"] = self._place(to, _CHANGE, session)
+            more["to"] = self._place(to, CHANGE, session)
         return {"path": path, **await self._threads.run(self._do, op, path, place, more, session)}
 
     def _do(self, op: str, path: str, place: Place, more: dict[str, Any], session: str) -> dict[str, Any]:
@@ -161,7 +145,7 @@ class FilesTool:
             if own := self._home.parts_of(session):
                 with self._workspace.directory(own, make=True):
                     pass
-            return OPERATIONS[op](place, **more)
+            return OPERATIONS[op].carry_out(place, **more)
         except OSError as error:
             reason = error.strerror.lower() if error.strerror else str(error)
             raise type(error)(f"cannot {op} {path!r}: {reason}") from error
@@ -169,8 +153,8 @@ class FilesTool:
     def _place(self, path: str, wanted: int, session: str) -> Place:
         """Return a path's target. Raises: PermissionError if it is outside or protected, ValueError for no path."""
         place = self._find_place(path, wanted, session)
-        if name := protected(place.parts, change=wanted > _READ):
-            done = "changed" if wanted > _READ else "read"
+        if name := protected(place.parts, change=wanted > READ):
+            done = "changed" if wanted > READ else "read"
             raise PermissionError(f"path {path!r} leads over {name!r}, which is {done} by no tool")
         return place
 
@@ -178,7 +162,7 @@ class FilesTool:
         """Return a path's target, which may be in a source folder (`readable`, `movable`) or in the workspace."""
         if not isinstance(path, str) or not path:
             raise ValueError(f"a path must be text that is not empty, found {path!r}")
-        if wanted < _CHANGE:
+        if wanted < CHANGE:
             for folder, right in self._sources:
                 parts = _inside(folder.path, os.path.join(self._config, path))  # noqa: PTH118
                 if parts is not None and right >= wanted:
