@@ -21,6 +21,7 @@ from spar.data.text import disarmed
 from spar.errors import ConfigError, PermanentError
 from spar.net.addresses import Guard
 from spar.net.http_client import read_headers
+from spar.ports.services import objection_to_words
 from spar.threads import Threads
 
 PASSED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
@@ -95,12 +96,8 @@ class ServerLocation:
 
 
 def _check_command(command: tuple[str, ...], env: tuple[str, ...]) -> None:
-    if any("\0" in word for word in command) or (command and not command[0].strip()):
-        raise ConfigError(
-            f"'command' must be a program and its arguments, found {list(command)!r:.200}", path=("command",)
-        )
-    if len(command) == 1 and " " in command[0] and not command[0].startswith("/"):
-        raise ConfigError(f"'command' is a list of words: write {command[0].split()!r:.200}", path=("command",))
+    if command and (why := objection_to_words("command", command)):
+        raise ConfigError(why, path=("command",))
     if command and "/" in command[0] and not command[0].startswith("/"):
         raise ConfigError(
             f"{command[0]!r} begins in no folder: give an absolute path, or a name that is found on PATH",

@@ -8,7 +8,6 @@ change that. The process tree is dead when the call returns (see `process/launch
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
@@ -23,7 +22,7 @@ from acting.tooling.context import ToolContext
 from acting.tooling.tool_schema import object_schema, text_of
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
-from spar.ports.services import Level
+from spar.ports.services import Level, objection_to_words, signal_name
 from spar.protocols import Effect, Home, Host
 from spar.records.skills import FILE, parse_skill
 from spar.threads import Threads
@@ -267,11 +266,11 @@ class ShellTool:
         if finished.timed_out:
             raise CommandTimeoutError(f"{name!r} was ended with all its processes after {limit:g} s{tail}", output)
         if finished.signal is not None:
-            raise CommandError(f"{name!r} was ended by {_signal_name(finished.signal)}{tail}", output)
+            raise CommandError(f"{name!r} was ended by {signal_name(finished.signal)}{tail}", output)
         if finished.exit is None:
             raise CommandError(f"{name!r} killed its own supervisor{tail}", output)
         hint = (
-            f" (bubblewrap says so of {_signal_name(finished.exit - 128)} too)"
+            f" (bubblewrap says so of {signal_name(finished.exit - 128)} too)"
             if level == 2 and finished.exit > 128
             else ""
         )
@@ -290,18 +289,16 @@ def _words(argv: object) -> tuple[str, ...]:
     if not isinstance(argv, Sequence) or not argv:
         raise ValueError(f"'argv' must be a list of words that begins with the program, found {argv!r:.200}")
     for word in argv:
-        if not isinstance(word, str) or "\0" in word:
+        if not isinstance(word, str):
             raise ValueError(f"'argv' must hold text without NUL only, found {word!r:.200}")
         try:
             word.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
             raise ValueError(f"'argv' holds a character that no program can be given: {word!r:.200}") from None
-    if not argv[0].strip():
-        raise ValueError("'argv' must begin with the program's name, found an empty one")
+    if why := objection_to_words("argv", argv):
+        raise ValueError(why)
     if (size := sum(len(word) + 1 for word in argv)) > _LONGEST:
         raise ValueError(f"'argv' has {size} characters, more than {_LONGEST}; give a long text as stdin")
-    if len(argv) == 1 and " " in argv[0] and not argv[0].startswith("/"):
-        raise ValueError(f"{argv[0]!r:.200} is one word with spaces; 'argv' is a list like {argv[0].split()!r:.200}")
     return tuple(argv)
 
 
@@ -310,13 +307,6 @@ def _input(stdin: object) -> bytes:
         return text_of("stdin", stdin, limit=_MOST_INPUT, empty=True).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise ValueError(f"'stdin' has a lone surrogate at {error.start}, which is no text") from None
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 #: Most bytes of a `SKILL.md`.

@@ -8,7 +8,6 @@ stderr. The output is untrusted.
 from __future__ import annotations
 
 import hashlib
-import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -20,7 +19,7 @@ from spar.data.json_safe import is_bounded
 from spar.data.scrub import mask
 from spar.data.text import bounded, decoded, safe_line
 from spar.errors import ConfigError, TransientError
-from spar.ports.services import Level, ProgramEnd, Programs, ProgramTerms
+from spar.ports.services import Level, ProgramEnd, Programs, ProgramTerms, objection_to_words, signal_name
 from spar.protocols import SensorContext
 from spar.threads import Threads
 from spar.types import Perception
@@ -77,7 +76,8 @@ class CommandSensor:
         longest: Annotated[int, Ge(80), Le(1 << 20)] = 64 * 1024,
         max_output: Annotated[int, Ge(1024), Le(64 << 20)] = 1 << 20,
     ) -> None:
-        _demand_words(argv)
+        if why := objection_to_words("argv", argv):
+            raise ConfigError(why, path=("argv",))
         _demand_names("env", env)
         _demand_names("variables", variables or {})
         programs.refuse(readable)
@@ -134,7 +134,7 @@ class CommandSensor:
         if end.timed_out:
             raise TransientError(f"{name!r} was ended with all its processes after {self._terms.timeout:g} s{tail}")
         if end.signal is not None:
-            raise TransientError(f"{name!r} was ended by {_signal_name(end.signal)}{tail}")
+            raise TransientError(f"{name!r} was ended by {signal_name(end.signal)}{tail}")
         if end.exit is None:
             raise TransientError(f"{name!r} killed its own supervisor{tail}")
         ok = ", ".join(map(str, sorted(self._ok_codes)))
@@ -156,31 +156,11 @@ class CommandSensor:
                                     attributes=attributes)  # fmt: skip
 
 
-def _demand_words(argv: Sequence[str]) -> None:
-    """Check that the words can be given to a program. Raises: ConfigError."""
-    if not argv[0].strip():
-        raise ConfigError("must begin with the program's name, found an empty one", path=("argv",))
-    if len(argv) == 1 and " " in argv[0] and not argv[0].startswith("/"):
-        words = argv[0].split()
-        raise ConfigError(
-            f"{argv[0]!r:.200} is one word with spaces; there is no shell: {words!r:.200}", path=("argv",)
-        )
-    if any("\0" in word for word in argv):
-        raise ConfigError("must hold text without NUL only", path=("argv",))
-
-
 def _demand_names(option: str, names: Iterable[str]) -> None:
     """Check that the names can be names of variables. Raises: ConfigError."""
     for name in names:
         if not name or "=" in name or "\0" in name:
             raise ConfigError(f"{name!r:.100} is no name of a variable", path=(option,))
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 # -- the output as lines, as JSON values or as one text, within bounds; pure. Omitted text is counted and mentioned,

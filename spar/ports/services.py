@@ -11,6 +11,7 @@ not an option.
 
 from __future__ import annotations
 
+import signal
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
@@ -56,6 +57,25 @@ class ProgramTerms(Struct, frozen=True):
     readable: tuple[str, ...] = ()
     network: bool = False
     sandbox: Level = "auto"
+
+
+def objection_to_words(option: str, words: Sequence[str]) -> str:
+    """Return why no program can be started with these words of an option, "" if one can."""
+    if not words[0].strip():
+        return f"{option!r} must begin with the program's name, found an empty one"
+    if any("\0" in word for word in words):
+        return f"{option!r} must hold text without NUL only, found {words!r:.200}"
+    if len(words) == 1 and " " in words[0] and not words[0].startswith("/"):
+        return f"{words[0]!r:.200} is one word with spaces; {option!r} is a list like {words[0].split()!r:.200}"
+    return ""
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, such as `SIGTERM`."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class ProgramEnd(Struct, frozen=True):

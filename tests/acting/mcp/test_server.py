@@ -577,9 +577,9 @@ async def test_an_executor_runs_a_servers_tools_and_follows_their_change(world: 
     [
         ({"command": []}, "found neither"),
         ({"command": ["a"], "url": "http://localhost/"}, "found both"),
-        ({"command": ["mcp-server-git --repository x"]}, "is a list of words"),
+        ({"command": ["mcp-server-git --repository x"]}, "is one word with spaces; 'command' is a list like"),
         ({"command": ["./server"]}, "begins in no folder"),
-        ({"command": ["a\0b"]}, "must be a program"),
+        ({"command": ["a\0b"]}, "must hold text without NUL only"),
         ({"env": ["A B"]}, "must be NAME or NAME=value"),
         ({"command": [], "url": "ftp://host/"}, "is no usable URL"),
         ({"command": [], "url": "http://me:pw@host/"}, "is no usable URL"),
