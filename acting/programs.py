@@ -41,9 +41,7 @@ class SandboxedPrograms:
         path, spec = await self._threads.run(self._prepare, terms.argv[0], env, confinement)
         cpu = int(terms.timeout * (os.cpu_count() or 1)) + 1
         program = Program(path, terms.argv, workspace, env, processes=_PROCESSES, cpu=cpu, sandbox=spec)
-        end = await run(program, timeout=terms.timeout, max_output=terms.max_output)
-        level = spec.level if spec else 0
-        return ProgramEnd(end.exit, end.signal, end.stdout, end.stderr, end.omitted, end.timed_out, level)
+        return await run(program, timeout=terms.timeout, max_output=terms.max_output)
 
     def _prepare(self, name: str, env: dict[str, str], confinement: Confinement) -> tuple[str, SandboxSpec | None]:
         """Return the program's file and its sandbox, None for none. Blocks. Raises: PermanentError."""

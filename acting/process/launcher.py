@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import IO
 
 import anyio
-from msgspec import Struct
 
 from acting.process.program import ApprovedFile, Program, hide_memory, lent_file, order
 from acting.process.supervisor import MARK, sweep
@@ -38,6 +37,7 @@ from acting.process.supervisor import __file__ as REAPER
 from spar.clock import SystemClock
 from spar.errors import PermanentError, TransientError
 from spar.ids import new_id
+from spar.ports.services import ProgramEnd
 from spar.threads import Threads
 
 KILL_GRACE = 2.0
@@ -54,22 +54,6 @@ _SUPERVISOR = (
 ISOLATED = (sys.executable, "-I", "-S", "-c")
 _OWN_FOLDER = str(Path(REAPER).absolute().parents[1])
 _NOT_NOW = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY)
-
-
-class Finished(Struct, frozen=True):
-    """The end of a program: `exit` or `signal` is set, or neither when the supervisor did not report it.
-
-    `stdout` and `stderr` hold the beginning and the end; `omitted` counts the bytes left out of both. `duration` is in
-    seconds.
-    """
-
-    exit: int | None
-    signal: int | None
-    stdout: bytes
-    stderr: bytes
-    omitted: int
-    duration: float
-    timed_out: bool
 
 
 class Process:
@@ -283,7 +267,7 @@ class Capture:
 
 async def run(
     program: Program, *, stdin: bytes | None = None, timeout: float, max_output: int = 256 * 1024
-) -> Finished:
+) -> ProgramEnd:
     """Run a program to its end, for at most `timeout` seconds, and keep at most `max_output` bytes of each stream.
 
     Raises: PermanentError or TransientError when it cannot be started. A program that fails raises nothing.
@@ -312,8 +296,9 @@ async def run(
             while capture.total < most and (chunk := _take(pipe)):
                 capture.add(chunk)  # the bytes left in the pipe; not to its end, which a surviving process may delay
         ended = process.status or (None, None)
-    duration = anyio.current_time() - began
-    return Finished(*ended, out.read(), err.read(), out.omitted + err.omitted, duration, limit.cancelled_caught)
+    level, duration = program.sandbox.level if program.sandbox else 0, anyio.current_time() - began
+    omitted = out.omitted + err.omitted
+    return ProgramEnd(*ended, out.read(), err.read(), omitted, limit.cancelled_caught, level, duration)
 
 
 async def _collect(pipe: int | None, capture: Capture) -> None:

@@ -15,14 +15,14 @@ from typing import Annotated, Any, Final, Self
 from annotated_types import Ge, Gt, Len
 
 from acting.process.detect import Confinement
-from acting.process.launcher import KILL_GRACE, Finished, run
+from acting.process.launcher import KILL_GRACE, run
 from acting.process.program import Program, environment, find_program, hide_memory
 from acting.sandbox.command_fingerprint import file_digest, operands, why_not_standing
 from acting.tooling.context import ToolContext
 from acting.tooling.tool_schema import object_schema, text_of
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
-from spar.ports.services import Level, objection_to_words, signal_name
+from spar.ports.services import Level, ProgramEnd, objection_to_words
 from spar.protocols import Effect, Home, Host
 from spar.records.skills import FILE, parse_skill
 from spar.threads import Threads
@@ -168,8 +168,8 @@ class ShellTool:
         program = Program(path, words, folder, {**env, **secrets}, processes=_PROCESSES, cpu=cpu, memory=self._memory,
                           sandbox=spec, digest=_approved(context))  # fmt: skip
         with self._clock.working():
-            finished = await run(program, stdin=input_bytes, timeout=limit, max_output=self._max_output)
-        return self._result(words[0], limit, finished, spec.level if spec else 0, secrets)
+            end = await run(program, stdin=input_bytes, timeout=limit, max_output=self._max_output)
+        return self._result(words[0], limit, end, secrets)
 
     def binds(self, params: Mapping[str, Any], session: str = "main") -> dict[str, Any]:
         """Return the facts beside the parameters that decide what a call does; an approval is bound to them. Blocks.
@@ -244,37 +244,24 @@ class ShellTool:
         named = [*self._programs, *(["programs of skills"] if self._skills.folder else [])]
         return "any" if "*" in self._programs else ", ".join(named) or "none"
 
-    def _result(
-        self, name: str, limit: float, finished: Finished, level: int, secrets: Mapping[str, str]
-    ) -> dict[str, Any]:
-        streams = finished.stdout, finished.stderr
-        out, err = (without(stream.decode("utf-8", "replace"), secrets) for stream in streams)
+    def _result(self, name: str, limit: float, end: ProgramEnd, secrets: Mapping[str, str]) -> dict[str, Any]:
+        out, err = (without(stream.decode("utf-8", "replace"), secrets) for stream in (end.stdout, end.stderr))
         output = {
-            "exit": finished.exit,
-            "signal": finished.signal,
+            "exit": end.exit,
+            "signal": end.signal,
             "stdout": out,
             "stderr": err,
-            "truncated": finished.omitted > 0,
-            "duration": finished.duration,
-            "timed_out": finished.timed_out,
-            "sandbox": level,
+            "truncated": end.omitted > 0,
+            "duration": end.duration,
+            "timed_out": end.timed_out,
+            "sandbox": end.sandbox,
         }
-        if not finished.timed_out and finished.exit in self._ok_exits:
+        if not end.timed_out and end.exit in self._ok_exits:
             return output
         last_output = (err.strip() or out.strip())[-_LAST_WORDS:]
         tail = f": {last_output}" if last_output else " and said nothing"
-        if finished.timed_out:
-            raise CommandTimeoutError(f"{name!r} was ended with all its processes after {limit:g} s{tail}", output)
-        if finished.signal is not None:
-            raise CommandError(f"{name!r} was ended by {signal_name(finished.signal)}{tail}", output)
-        if finished.exit is None:
-            raise CommandError(f"{name!r} killed its own supervisor{tail}", output)
-        hint = (
-            f" (bubblewrap says so of {signal_name(finished.exit - 128)} too)"
-            if level == 2 and finished.exit > 128
-            else ""
-        )
-        raise CommandError(f"{name!r} ended with exit code {finished.exit}{hint}{tail}", output)
+        kind = CommandTimeoutError if end.timed_out else CommandError
+        raise kind(end.sentence(name, limit) + tail, output)
 
 
 def _approved(context: ToolContext | None) -> str:

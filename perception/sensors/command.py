@@ -19,7 +19,7 @@ from spar.data.json_safe import is_bounded
 from spar.data.scrub import mask
 from spar.data.text import bounded, decoded, safe_line
 from spar.errors import ConfigError, TransientError
-from spar.ports.services import Level, ProgramEnd, Programs, ProgramTerms, objection_to_words, signal_name
+from spar.ports.services import Level, ProgramEnd, Programs, ProgramTerms, objection_to_words
 from spar.protocols import SensorContext
 from spar.threads import Threads
 from spar.types import Perception
@@ -131,14 +131,8 @@ class CommandSensor:
         name = self._terms.argv[0]
         last_words = self._line(end.stderr) or self._line(end.stdout)
         tail = f": {last_words}" if last_words else " and said nothing"
-        if end.timed_out:
-            raise TransientError(f"{name!r} was ended with all its processes after {self._terms.timeout:g} s{tail}")
-        if end.signal is not None:
-            raise TransientError(f"{name!r} was ended by {signal_name(end.signal)}{tail}")
-        if end.exit is None:
-            raise TransientError(f"{name!r} killed its own supervisor{tail}")
-        ok = ", ".join(map(str, sorted(self._ok_codes)))
-        raise TransientError(f"{name!r} ended with exit code {end.exit} (ok_codes: {ok}){tail}")
+        ok = f" (ok_codes: {', '.join(map(str, sorted(self._ok_codes)))})" if end.exit is not None else ""
+        raise TransientError(end.sentence(name, self._terms.timeout) + ok + tail)
 
     def _line(self, stream: bytes) -> str:
         """Return the last line of a stream, safe for a log."""

@@ -70,19 +70,12 @@ def objection_to_words(option: str, words: Sequence[str]) -> str:
     return ""
 
 
-def signal_name(number: int) -> str:
-    """Return the name of a signal, such as `SIGTERM`."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 class ProgramEnd(Struct, frozen=True):
-    """Result of a program; `omitted` counts bytes left out of its streams, `sandbox` is the level of its sandbox.
+    """Result of a program. `stdout` and `stderr` hold the beginning and the end; `omitted` counts the bytes left out of
+    both. `sandbox` is the level of its sandbox, `duration` is in seconds.
 
-    `exit` or `signal` is set, or neither if it is unknown. With `timed_out` it was ended with all processes that it
-    started.
+    `exit` or `signal` is set, or neither when the supervisor did not report it. With `timed_out` it was ended with all
+    processes that it started.
     """
 
     exit: int | None
@@ -92,6 +85,26 @@ class ProgramEnd(Struct, frozen=True):
     omitted: int
     timed_out: bool
     sandbox: int
+    duration: float
+
+    def sentence(self, name: str, timeout: float) -> str:
+        """Return how the program of this name ended."""
+        if self.timed_out:
+            return f"{name!r} was ended with all its processes after {timeout:g} s"
+        if self.signal is not None:
+            return f"{name!r} was ended by {_signal_name(self.signal)}"
+        if self.exit is None:
+            return f"{name!r} killed its own supervisor"
+        is_from_bwrap = self.sandbox == 2 and self.exit > 128
+        hint = f" (bubblewrap says so of {_signal_name(self.exit - 128)} too)" if is_from_bwrap else ""
+        return f"{name!r} ended with exit code {self.exit}{hint}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Programs(Protocol):

@@ -23,12 +23,13 @@ import pytest
 from acting.executor import Executor
 from acting.process import launcher
 from acting.process.detect import offered
-from acting.process.launcher import Finished, run
+from acting.process.launcher import run
 from acting.process.program import Program, environment, find_program
 from acting.process.supervisor import tasks
 from acting.sandbox.spec import EMPTY
 from acting.tools.shell import ShellTool
 from spar.errors import PermanentError
+from spar.ports.services import ProgramEnd
 from spar.protocols import Home
 from spar.protocols.tools import tool
 from spar.types import Call
@@ -55,11 +56,11 @@ def program(level: int, workspace: Path, *argv: str, **limits: int) -> Program:
     return Program(path, argv, str(workspace), {**ENV, "HOME": str(workspace)}, sandbox=spec, **limits)
 
 
-async def sh(level: int, workspace: Path, script: str, *, timeout: float = 30, **limits: int) -> Finished:
+async def sh(level: int, workspace: Path, script: str, *, timeout: float = 30, **limits: int) -> ProgramEnd:
     return await run(program(level, workspace, "sh", "-c", script, **limits), timeout=timeout)
 
 
-async def python(level: int, workspace: Path, code: str, *, timeout: float = 30, **limits: int) -> Finished:
+async def python(level: int, workspace: Path, code: str, *, timeout: float = 30, **limits: int) -> ProgramEnd:
     return await run(program(level, workspace, sys.executable, "-c", code, **limits), timeout=timeout)
 
 
