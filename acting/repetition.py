@@ -106,14 +106,14 @@ def with_notice(result: ActionResult, notice: Notice | None) -> ActionResult:
 class _Tally(Struct):
     """The counts of one detector in one run, and how often the planner was warned."""
 
-    times: dict[int, int] = field(default_factory=dict)
+    times: BoundedDict[int, int] = field(default_factory=partial(BoundedDict, MOST_DIGESTS))
     warned: int = 0
 
 
 class _Run(Struct):
     """The state of one run: the digests seen, and what each detector has counted."""
 
-    seen: dict[int, None] = field(default_factory=dict)
+    seen: BoundedDict[int, None] = field(default_factory=partial(BoundedDict, MOST_DIGESTS))
     tallies: dict[Detector, _Tally] = field(default_factory=dict)
 
     def is_barren(self, digests: Iterable[int]) -> bool:
@@ -121,10 +121,7 @@ class _Run(Struct):
         is_barren = True
         for digest in digests:
             is_barren = digest in self.seen and is_barren
-            self.seen.pop(digest, None)  # to keep the dictionary in the order of the latest use
             self.seen[digest] = None
-        while len(self.seen) > MOST_DIGESTS:
-            del self.seen[next(iter(self.seen))]
         return is_barren
 
 
@@ -198,10 +195,6 @@ class LoopGuard(Struct):
                 board = _Late(messages)
                 self.note(run_id, [(board.given(result), result) for result in batch.results])
 
-    def forget(self, run_id: str) -> None:
-        """Drop the memory of a run."""
-        self._runs.pop(run_id, None)
-
     def _run(self, run_id: str) -> _Run:
         run = self._runs[run_id] = self._runs.get(run_id) or _Run()
         return run
@@ -218,11 +211,8 @@ class LoopGuard(Struct):
         tally = run.tallies.setdefault(detector, _Tally())
         times = 0
         for key in _bounded(keys):
-            again = tally.times.pop(key, 0) + 1
-            tally.times[key] = again
+            tally.times[key] = again = tally.times.get(key, 0) + 1
             times = max(times, again)
-        while len(tally.times) > MOST_DIGESTS:
-            del tally.times[next(iter(tally.times))]
         if times < detector.warn_at and not (tally.warned and detector is REPEATED):
             return None
         verdict: Literal["told", "ended"] = "ended" if tally.warned >= detector.warnings else "told"

@@ -68,13 +68,15 @@ class BoundTool:
 
     __slots__ = ("_call", "_names", "_resources", "_threads", "activity", "context", "effect", "effect_of", "function",
                  "has_resources", "is_blocking", "is_free", "is_let", "is_plain", "name", "output", "parameters",
-                 "rules", "slots", "target", "terms")  # fmt: skip
+                 "rules", "slots", "target", "terms", "wants_messages")  # fmt: skip
 
     def __init__(
         self, name: str, target: Any, terms: ToolTerms, parameters: Parameters, call: Callable[..., Any]
     ) -> None:
         self.name, self.target, self.terms, self.parameters, self._call = name, target, terms, parameters, call
         self.context = parameters.context  # the name of the parameter annotated `ToolContext`, or ""
+        #: Whether the tool takes the messages that the `_scopes` of a call select.
+        self.wants_messages = bool(self.context)
         self.is_blocking = not is_async(call)
         #: The async function of the tool: `function(**params)` is one attempt. None where `invoke` has to do more.
         self.function: Callable[..., Attempt] | None = call if inspect.iscoroutinefunction(call) else None
@@ -137,11 +139,6 @@ class BoundTool:
         return self.effect_of(Resolved(params, unresolved) if unresolved else params)
 
     @property
-    def wants_messages(self) -> bool:
-        """Return whether the tool takes the messages that the `_scopes` of a call select."""
-        return bool(self.context)
-
-    @property
     def schema(self) -> dict[str, Any]:
         return self.parameters.schema
 
@@ -189,10 +186,7 @@ class SchemaTool(BoundTool):
     def __init__(self, rules: ToolSchema, activity: str, handler: Activity) -> None:
         super().__init__(rules.name, handler, rules.terms, rules.parameters, handler)
         self.rules, self.output, self.activity, self.function = rules, rules.output, activity, None
-
-    @property
-    def wants_messages(self) -> bool:
-        return True
+        self.wants_messages = True
 
     def invoke(self, params: dict[str, Any], clock: Clock, call: Call, messages: Sequence[Any] = ()) -> Attempt:
         handler = functools.partial(self._call, replace(call, params=params), self.schema, list(messages))

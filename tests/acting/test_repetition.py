@@ -281,16 +281,6 @@ def test_what_is_remembered_is_bounded() -> None:
     assert grown < 400_000
 
 
-def test_a_run_can_be_forgotten() -> None:
-    guard = LoopGuard()
-    for _ in range(3):
-        guard.note("run", [ended("same")])
-    guard.forget("run")
-
-    assert guard.note("run", [ended("same")]) is None
-    guard.forget("never seen")
-
-
 def test_it_costs_a_few_steps_a_call_however_many_they_are_and_nothing_without_a_run() -> None:
     guard = LoopGuard()
 
