@@ -92,10 +92,6 @@ class ToolSchema(Struct, frozen=True, eq=False):
             raise BadCallError(f"{name} may not see {shorten(more[0])}; it may see: {known}")
         return replace(call, **fixed, meta=meta) if fixed or meta != call.meta else call
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        return self.parameters.schema
-
     @classmethod
     def of(cls, name: str, schema: Mapping[str, Any]) -> ToolSchema:
         """Read a schema. Raises: ConfigError naming the tool, the place and what was found."""

@@ -46,7 +46,7 @@ def test_everything_that_a_schema_prescribes_is_read() -> None:
     assert (found.terms.effect, found.terms.approval, found.terms.timeout) == ("idempotent", "ask", 5)
     assert found.terms.resources == ("smtp",)
     assert found.parameters.validate({"to": "a"}) == {"to": "a"}
-    assert found.schema["properties"].keys() == MAIL["properties"].keys()
+    assert found.parameters.schema["properties"].keys() == MAIL["properties"].keys()
 
 
 def test_what_is_not_prescribed_is_none_and_an_empty_activity_is_latent() -> None:
