@@ -24,20 +24,12 @@ Importing this package loads none of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from spar.lazy import lazy
 
 if TYPE_CHECKING:
-    from acting.executor import Executor
-    from acting.tooling.context import ToolContext
+    from acting.executor import Executor as Executor
+    from acting.tooling.context import ToolContext as ToolContext
 
-__all__ = ["Executor", "ToolContext"]
-
-_HOMES = {"Executor": "acting.executor", "ToolContext": "acting.tooling.context"}
-
-
-def __getattr__(name: str) -> Any:
-    if home := _HOMES.get(name):
-        from importlib import import_module
-
-        return getattr(import_module(home), name)
-    raise AttributeError(f"module 'acting' has no attribute {name!r}; known: {', '.join(_HOMES)}")
+__all__, __getattr__ = lazy(__name__, {"acting.executor": "Executor", "acting.tooling.context": "ToolContext"})

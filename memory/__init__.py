@@ -32,17 +32,11 @@ Importing this package opens nothing and loads no database driver.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from spar.lazy import lazy
 
 if TYPE_CHECKING:
-    from memory.store import Memory
+    from memory.store import Memory as Memory
 
-__all__ = ["Memory"]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Memory":
-        from memory.store import Memory
-
-        return Memory
-    raise AttributeError(f"module 'memory' has no attribute {name!r}")
+__all__, __getattr__ = lazy(__name__, {"memory.store": "Memory"})
