@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from acting.mcp.pins import Definition, encoded, pin
 from acting.tooling.context import ToolContext
+from acting.tooling.tool_schema import object_schema
 from spar.data import paths
 from spar.data.json_safe import plain, whole
 from spar.data.media import Medium
@@ -69,7 +70,8 @@ class RemoteTool:
         self.brings_untrusted = policy.trusted.isdisjoint((remote, "*"))
         self.safe_with_untrusted = not policy.safe.isdisjoint((remote, "*"))
         self.timeout = policy.timeout
-        self.schema = _disabled_schema(name, off) if off else _usable_schema(name, definition)
+        off_schema = object_schema(name, f"Switched off, do not call it: {disarmed(off)}", {})
+        self.schema = {**off_schema, "additionalProperties": True} if off else _usable_schema(name, definition)
 
     async def __call__(self, /, *, _context: ToolContext, **params: Any) -> Any:
         """Return the result of the server's tool.
@@ -151,16 +153,6 @@ def _usable_schema(name: str, definition: Definition) -> dict[str, Any]:
     schema["properties"] = {"_tool": {"const": name}, **properties, **output}
     schema["required"] = ["_tool", *schema.get("required", [])]
     return schema
-
-
-def _disabled_schema(name: str, why: str) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "description": f"Switched off, do not call it: {disarmed(why)}",
-        "properties": {"_tool": {"const": name}},
-        "required": ["_tool"],
-        "additionalProperties": True,
-    }
 
 
 def _lookup(table: Mapping[str, Any], remote: str, default: Any) -> Any:

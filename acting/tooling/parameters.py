@@ -119,14 +119,11 @@ class Parameters:
         if not isinstance(properties, Mapping):
             raise ConfigError(f"{about} cannot be used: properties is {shorten(properties)}: it is not an object")
         parameters = {name: value for name, value in properties.items() if not str(name).startswith("_")}
-        judged = {
-            "type": "object",
-            **schema,
-            "properties": parameters,
-            "required": _without_private(schema.get("required")),
-        }
-        if not judged["required"]:
-            del judged["required"]  # draft 4 does not allow an empty list
+        judged = {"type": "object", **schema, "properties": parameters}
+        if isinstance(required := judged.pop("required", None), list):
+            required = [name for name in required if not str(name).startswith("_")]
+        if required:  # draft 4 does not allow an empty list
+            judged["required"] = required
         if not {"additionalProperties", "unevaluatedProperties"} & judged.keys():
             # Where keywords such as `allOf` name more properties, only `unevaluatedProperties` takes those into
             # account.
@@ -351,10 +348,6 @@ def _is_certain(problem: SchemaProblem, unresolved: Collection[str]) -> bool:
 _EXTRA = ("additionalProperties", "unevaluatedProperties")
 _ABOUT_NAMES = ("required", "dependentRequired", "minProperties", "maxProperties", "propertyNames")
 _BESIDE = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas"}
-
-
-def _without_private(required: Any) -> Any:
-    return [name for name in required if not str(name).startswith("_")] if isinstance(required, list) else required
 
 
 S = TypeVar("S", bound=Struct)
