@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import anyio
@@ -25,7 +26,6 @@ from acting.mcp.config import NOT_SENT, TOO_LARGE, UNSURE
 from acting.mcp.pins import FIELDS, Definition
 from acting.mcp.tools import MOST_TOOLS, is_small
 from acting.tooling.context import TRACEPARENT
-from spar import __version__
 from spar.backoff import Backoff
 from spar.errors import InDoubtError, PermanentError, SparError, TransientError, leaves
 
@@ -108,7 +108,7 @@ class Link:
     async def _connect_once(self) -> None:
         """Make one connection and serve it to its end. Raises: the error that ended it; nothing after `stop`."""
         self._broken, self._is_suspected = None, False
-        client_info = types.Implementation(name="spar", version=__version__)
+        client_info = types.Implementation(name="spar", version=_version())
         with anyio.CancelScope(deadline=anyio.current_time() + self._start_timeout) as limit:
             async with Client(
                 self._connect(),
@@ -277,3 +277,10 @@ def reason_of(error: BaseException) -> str:
 
 def _is_lost(error: BaseException) -> bool:
     return isinstance(error, MCPError) and error.code in (CONNECTION_CLOSED, NOT_SENT)
+
+
+def _version() -> str:
+    try:
+        return version("spar-agent")
+    except PackageNotFoundError:
+        return "0"
