@@ -112,10 +112,6 @@ class ShellTool:
             "argv",
         )
 
-    def _folder(self, session: str) -> str:
-        """Return the working folder of programs of a session."""
-        return os.path.join(self._confinement.workspace, *self._home.parts_of(session))  # noqa: PTH118
-
     def attach(self, host: Host) -> None:
         """Count running programs as work on the agent's clock."""
         self._clock = host.clock
@@ -152,15 +148,12 @@ class ShellTool:
         there or cannot be started, and for a sandbox that is not there; CommandError when it failed;
         CommandTimeoutError.
         """
-        words = _words(argv)
+        session = "main" if context is None else context.session
+        words, folder, env, path = self._program(argv, session)
         limit = self._limit if timeout is None else timeout
         if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit <= self._limit:
             raise ValueError(f"'timeout' must be above 0 and at most {self._limit:g} seconds, found {timeout!r}")
         input_bytes = None if stdin is None else _input(stdin)
-        session = "main" if context is None else context.session
-        folder = self._folder(session)
-        env = self._environment(session)
-        path = self._find(words[0], env, folder)
         secrets = await Threads("skills", self._clock).run(self._variables, path) if self._skills.folder else {}
         os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - quick, and nearly always there
         await self._find_sandbox()
@@ -179,9 +172,8 @@ class ShellTool:
 
         Raises: ValueError, PermanentError or OSError for a call that could not run.
         """
-        words, env = _words(params.get("argv")), self._environment(session)
-        folder = self._folder(session)
-        path = os.path.realpath(self._find(words[0], env, folder))
+        words, folder, env, path = self._program(params.get("argv"), session)
+        path = os.path.realpath(path)
         env |= self._variables(path)
         confinement, spec = self._confinement, self._confinement.spec(folder)
         readable = list(confinement.readable)
@@ -201,16 +193,19 @@ class ShellTool:
         A program that runs other programs, or commands in its arguments, would turn one permission into a permission
         for everything: only the programs in `approval.grantable` may have one.
         """
-        words = _words(params.get("argv"))
-        path = os.path.realpath(self._find(words[0], self._environment(session), self._folder(session)))
-        return why_not_standing(path, words, self._confinement.workspace, self._grantable)
+        words, _, _, path = self._program(params.get("argv"), session)
+        return why_not_standing(os.path.realpath(path), words, self._confinement.workspace, self._grantable)
 
     def allow_grants(self, programs: Sequence[str]) -> None:
         """Set the programs whose calls may get a standing permission."""
         self._grantable = programs
 
-    def _environment(self, session: str = "main") -> dict[str, str]:
-        return environment(self._env, workspace=self._folder(session))
+    def _program(self, argv: object, session: str) -> tuple[tuple[str, ...], str, dict[str, str], str]:
+        """Return the words of a call of a session, its folder, its environment, and the program's file. Raises:
+        ValueError, PermanentError."""
+        words, folder = _words(argv), os.path.join(self._confinement.workspace, *self._home.parts_of(session))  # noqa: PTH118
+        env = environment(self._env, workspace=folder)
+        return words, folder, env, self._find(words[0], env, folder)
 
     def _variables(self, path: str) -> dict[str, str]:
         """Return the extra environment variables of a skill's program. Raises: PermanentError."""
