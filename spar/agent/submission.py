@@ -3,6 +3,7 @@ need: an agent that gets none makes none of it."""
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections import Counter
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
@@ -25,7 +26,7 @@ from spar.protocols import Home
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.runs import Receipt
-from spar.records.session import Origin, SessionRecord
+from spar.records.session import Origin, SessionRecord, SessionUse
 from spar.runs.outbox import RunMessages
 from spar.runs.runs import OUTPUT, PURSUED, Run
 from spar.runs.transcripts import SessionTranscripts
@@ -162,7 +163,7 @@ class Submission:
                         is_collected=mode == "collect")  # fmt: skip
             if on_run is not None:
                 on_run(item.id)
-            accepted, is_new = await self._recovery.accept(item, use)
+            accepted, is_new = await self.keep(item, use)
             is_elsewhere = shared is not None and not shared.owns(session)
             if shared is not None and is_elsewhere and is_new:
                 await shared.placed(session, item.id, mode)
@@ -194,7 +195,7 @@ class Submission:
         item = Item(new_id(), message, "run", message.session, key, self._core.clock.now())
         if on_run is not None:
             on_run(item.id)
-        accepted, is_new = await self._recovery.accept(item)
+        accepted, is_new = await self.keep(item)
         if not (is_new and self._core.owns(message.session)):
             return Receipt(accepted.id, accepted.at)
         run = self._runs.accept(item)
@@ -256,14 +257,29 @@ class Submission:
         place = perception.session, perception.source
         self._arriving[place] += 1  # counted before the first wait, since others come meanwhile
         try:
-            _, is_new = await self._recovery.accept(item)
+            _, is_new = await self.keep(item)
         finally:
             self._arriving[place] -= 1
             if not self._arriving[place]:
                 del self._arriving[place]
         if is_new and self._core.owns(perception.session):
-            self._hand_over(perception, accepted_for=perception.source)
+            self._hand_over(item, accepted_for=perception.source)
         return is_new
+
+    async def keep(self, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
+        """Journal new work durably, with the use of its session. Return the item that counts (the first accepted one),
+        and whether it is new; no state has it yet. What is on disk after all begins also if the caller was
+        cancelled."""
+        fact = facts.WorkAccepted(session=item.session, item=item, use=use)
+        try:
+            earlier = await self._recovery.journal.commit(fact, self._core.name)
+        except CancelledError:
+            self._requests.in_background(self._recovery.restart.reconcile([item.id]), "cancelled submission to")
+            raise
+        if earlier is not None:
+            self._recovery.repeated += 1
+            return earlier, False
+        return item, True
 
     async def _received(self, perception: Perception) -> Perception:
         """Return the message as the hooks leave it. Raises: PermissionError if one denies it."""
@@ -288,15 +304,17 @@ class Submission:
             return self._requests.in_loop(lambda: self.push(perception))
         item = Item(perception.id, perception, session=perception.session, at=self._core.clock.now())
         if not self._core.owns(perception.session):
-            self._requests.in_background(self._recovery.accept(item), "perception for another process of")
+            self._requests.in_background(self.keep(item), "perception for another process of")
         elif self._recovery.take_in(item):
-            self._hand_over(perception)
+            self._hand_over(item)
         return True
 
-    def _hand_over(self, perception: Perception, accepted_for: str = "") -> None:
-        """Give a perception to its session. Args: accepted_for: the sensor that it was accepted for."""
-        session = self._sessions.of(perception.session)
-        session.push(perception, accepted_for)
+    def _hand_over(self, item: Item, accepted_for: str = "") -> None:
+        """Give a perception that the journal has to its session. Args: accepted_for: the sensor that it was accepted
+        for."""
+        self._recovery.took(item)
+        session = self._sessions.of(item.session)
+        session.push(item.perception, accepted_for)
         self._sessions.spawn(session)
 
     def _demand_room_for(self, perception: Perception) -> None:

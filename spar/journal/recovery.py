@@ -3,13 +3,11 @@ first used."""
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from spar.errors import SparError
-from spar.facts import WorkAccepted
 from spar.journal.state.agent_state import AgentState
 from spar.journal.work import REMEMBERED, Work
 from spar.loop.core import Core, Requests
@@ -19,8 +17,6 @@ from spar.types import Perception
 if TYPE_CHECKING:
     from spar.journal.failed_work import OpenSessions
     from spar.journal.restart import Restart
-    from spar.records.journal import Item
-    from spar.records.session import SessionUse
 
 
 class Recovery(Work):
@@ -36,26 +32,6 @@ class Recovery(Work):
         super().__init__(core, agent_state, runs)
         self._requests, self._runs, self._sessions = requests, runs, sessions
         self._push, self._carry_out = push, carry_out
-
-    async def accept(self, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
-        """Journal new work durably, with the use of its session. Return the item that counts (the first accepted one),
-        and whether it is new. What is on disk after all begins also if the caller was cancelled. A message is in the
-        state of its session once `Runs` has accepted it."""
-        fact = WorkAccepted(session=item.session, item=item, use=use)
-        try:
-            earlier = await self.journal.commit(fact, self._core.name)
-        except CancelledError:
-            self._requests.in_background(self.restart.reconcile([item.id]), "cancelled submission to")
-            raise
-        if earlier is not None:
-            self.repeated += 1
-            return earlier, False
-        shared = self._core.shared
-        if item.kind == "perception" and (shared is None or shared.owns(item.session)):  # else its owner reads it
-            self._ledger.add(fact)
-            if self._recent is not None:
-                self._recent[item.id] = None
-        return item, True
 
     @cached_property
     def restart(self) -> Restart:

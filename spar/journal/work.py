@@ -90,12 +90,14 @@ class Work:
         if self._recent is not None and item.id in self._recent:
             self.repeated += 1
             return False
-        accepted = WorkChanged(session=item.session, item=item)
-        self.journal.append(accepted, self._core.name)
-        self._ledger.add(accepted)
+        self.journal.append(WorkChanged(session=item.session, item=item), self._core.name)
+        return True
+
+    def took(self, item: Item) -> None:
+        """Add a perception that the journal has to the state of its session, and remember its id."""
+        self._ledger.add(WorkChanged(session=item.session, item=item))
         if self._recent is not None:
             self._recent[item.id] = None
-        return True
 
     def items(self, session: str) -> Mapping[str, Item]:
         """Return the accepted work of a session that has not ended, by id."""

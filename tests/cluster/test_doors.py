@@ -219,7 +219,7 @@ async def test_work_that_people_decide_about_is_decided_at_another_node(url: str
         session = nodes.session_of(0)
         for id in ("revive", "bury"):
             item = Item(id, Perception(id, id=id, session=session), session=session, attempts=3)
-            await owner.recovery.accept(item)
+            await owner.conversations.submission.keep(item)
             owner.recovery.restart.letters.add(facts.PutAside(session=session, item=item, reason="broken"))
         for id in ("done", "again"):
             doubt = Doubt(id, Call("slow", {"text": id}), "c1", session, why="it was cut off")
