@@ -62,7 +62,7 @@ class Attaches(Protocol):
 class Services(Struct, frozen=True, eq=False):
     """Services of an agent for its attachments.
 
-    `rows(owner)` are small durable rows; None without a memory. `journal()` is the open journal; None without one.
+    `rows(owner)` are small durable rows; None without a memory.
     `submit` accepts a message as `Agent.submit` does. `runs` has `find(run_id)` and `wait(run_id, timeout)`.
     `cycle(id)` is a running cycle, None for another. `held(session, where)` is a context in which a session stands
     still in its cycle: others use its slot, no deadline and no limit of its run goes on. `in_background(work, name)`
@@ -74,7 +74,6 @@ class Services(Struct, frozen=True, eq=False):
     memory: Any
     home: Home | None
     rows: Callable[[str], OwnRows | None]
-    journal: Callable[[], Any]
     submit: Callable[..., Awaitable[Receipt]]
     runs: Any
     cycle: Callable[[str], Cycle | None]

@@ -145,7 +145,7 @@ class AgentParts(SessionParts):
         from spar.attaching import Attachments, Services
 
         state, requests = self.agent_state, self.requests
-        services = Services(self.core, self.memory, self.home, state.rows_of, lambda: state.journal,
+        services = Services(self.core, self.memory, self.home, state.rows_of,
                             lambda *message, **options: self.conversations.submission.submit(*message, **options),
                             self.runs, self._cycle_of, lambda key, where: self.sessions.of(key).held(where),
                             requests.in_background, self, self.setup, self.health, state,
@@ -361,8 +361,8 @@ class AgentParts(SessionParts):
         await self.agent_state.load()
         if self.has_conversations or self.memory is not None:
             await self.conversations.open()
-        self.recovery.use(journal := self.agent_state.journal)
-        if journal is not None:
+        if (journal := self.agent_state.journal) is not None:
+            self.core.ledger.journal = journal
             self.core.process = max(self.core.process, journal.epoch)
         for name in defaults.of_memory(self.memory):
             self.attached(name)
@@ -383,7 +383,7 @@ class AgentParts(SessionParts):
         """Close the parts that were opened."""
         if self.has_attachments:
             await self.attachments.close()
-        self.recovery.use(None)
+        self.core.ledger.__dict__.pop("journal", None)
         await self.lifespan.close()
 
     async def exchange_now(self, modules: Mapping[Phase, Any], settings: Settings) -> None:

@@ -272,7 +272,7 @@ class Submission:
         cancelled."""
         fact = facts.WorkAccepted(session=item.session, item=item, use=use)
         try:
-            earlier = await self._recovery.journal.commit(fact, self._core.name)
+            earlier = await self._core.ledger.journal.commit(fact, self._core.name)
         except CancelledError:
             self._requests.in_background(self._recovery.restart.reconcile([item.id]), "cancelled submission to")
             raise
@@ -350,7 +350,7 @@ class Submission:
 
     def _refusal(self) -> str:
         """Return why nothing can be stored now; "" if it can. May be called from any thread."""
-        return self._health.pressure.refusal or self._recovery.journal.refusal
+        return self._health.pressure.refusal or self._core.ledger.journal.refusal
 
     def _full(self, key: str) -> str | None:
         """Return why no more work can wait for this session; None if there is room. May be called from any thread."""

@@ -269,9 +269,10 @@ class Breakpoints:
                      ) -> Decision | None:  # fmt: skip
         """Let a session stand at a point until somebody lets it go on, or its lease ends."""
         core, session = self._core, context.session
-        if self._changes.get(cycle.id) and (journal := self._services.journal()) is not None:
+        if self._changes.get(cycle.id):
             with suppress(SparError):  # the journal is being closed
-                await journal.safe()  # what was changed before holds after a crash, once the session stands again
+                # What was changed before holds after a crash, once the session stands again.
+                await core.ledger.journal.safe()
         stop = Standing(f"s{next(self._numbers)}", point, session, cycle, context.value, name, lease, core.clock.now())
         stop.ends_at = core.clock.monotonic() + lease
         if name in self._set:

@@ -76,7 +76,6 @@ class Budgets:
         self._note_limits(limits)
         self._accounts, self._clock, self._events, self._restrain = Accounts(limits), clock, events, restrain
         self._now = clock.now
-        self._journal: SpendJournal | None = None
         self._read: Callable[[], Awaitable[Iterable[Spend]]] | None = None
         self._refresh_later: Callable[[], object] = lambda: None
         self._read_at = 0.0
@@ -86,7 +85,7 @@ class Budgets:
 
     # -- opening and closing
 
-    def open(self, journal: SpendJournal | None, spent: Iterable[Spend] = (),
+    def open(self, journal: SpendJournal, spent: Iterable[Spend] = (),
              read: Callable[[], Awaitable[Iterable[Spend]]] | None = None,
              refresh_later: Callable[[], object] = lambda: None) -> None:  # fmt: skip
         """Continue from the amounts used so far, and record uses in this journal. Idempotent.
@@ -152,7 +151,7 @@ class Budgets:
 
     def use(self, charge: CallCharge) -> None:
         """Record the beginning of a reserved call, in the transaction of the journal's other writes of this step."""
-        if charge.spends and self._journal is not None:
+        if charge.spends:
             self._journal.append(BudgetUsed(spends=charge.spends))
 
     def release(self, charge: CallCharge) -> None:
@@ -189,7 +188,7 @@ class Budgets:
             await self.refresh()  # what they have returned can be used again
         parts = self._reserve(amounts, cycle_id, what)
         spends = [Spend(item.window, item.quantity, amount) for item, amount in parts if item.ends_at is not None]
-        if spends and self._journal is not None:
+        if spends:
             self._journal.append(BudgetUsed(spends=tuple(spends)))
             try:
                 await self._journal.safe()
@@ -247,7 +246,7 @@ class Budgets:
     def settled(self, parts: Iterable[tuple[Account, int]], used: Mapping[Quantity, Any]) -> None:
         """Settle the reserved `parts` with the amounts used; a missing or unusable amount counts in full."""
         spends = self._settle(parts, used)
-        if spends and self._journal is not None:
+        if spends:
             self._journal.append(BudgetUsed(spends=tuple(spends)))
 
     def _settle(self, parts: Iterable[tuple[Account, int]], used: Mapping[Quantity, Any]) -> list[Spend]:

@@ -109,14 +109,11 @@ def attach(agent: Attaching) -> Budgets:
         services.in_background(budgets.refresh(), "reading of the used budgets of")
 
     async def load() -> None:
-        journal = services.journal()
-        if journal is None:
-            budgets.open(None)
-        else:
-            from spar.ports.nodes import nodes_of
+        from spar.ports.nodes import nodes_of
 
-            read = journal.views.spent if nodes_of(services.memory) is not None else None
-            budgets.open(journal, await journal.views.spent(), read, refresh_later)
+        journal = core.ledger.journal
+        read = journal.views.spent if nodes_of(services.memory) is not None else None
+        budgets.open(journal, await journal.views.spent(), read, refresh_later)
 
     agent.load(load)
     agent.close(budgets.close)

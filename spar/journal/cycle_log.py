@@ -88,7 +88,7 @@ class CycleLog:
             effect = actor.effect if has(actor, OptionalActor.effect) else "once"
             self._core.ledger.tell(Planned(session=cycle.session, cycle=cycle.id, action=action, effect=effect))
             if effect != "read":
-                await self._recovery.journal.safe()
+                await self._core.ledger.journal.safe()
         return None
 
     def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, what: Consequence) -> None:

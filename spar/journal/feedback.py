@@ -50,7 +50,7 @@ class GivenFeedback:
         core = self._core
         if core.settings.memory.learning == "off":
             raise ConflictError('memory.learning is "off": nothing is learnt, from feedback either')
-        if refusal := self._work.journal.refusal:
+        if refusal := self._core.ledger.journal.refusal:
             raise NotReadyError(refusal)
         feedback = Feedback(await self._full_id(about), success, by, safe_line(why, LONGEST_WHY))
         session = None if core.shared is None else await core.shared.session_of(feedback.about)
@@ -74,7 +74,7 @@ class GivenFeedback:
         """Let the reflector learn from feedback, write the changes in one transaction, and publish it."""
         core, state = self._core, self._agent_state
         await self._until_closed(feedback.about)
-        journal, read = self._work.journal, state.abilities.read()
+        journal, read = self._core.ledger.journal, state.abilities.read()
         reflector = self._setup.modules["reflect"].part
         reflection = Reflection(feedback=(feedback,))
         if offers(reflector, HearsFeedback):

@@ -55,6 +55,10 @@ class JournalInMemory:
         self.append(fact)
         return None
 
+    async def spent(self) -> tuple[()]:
+        """Return that no earlier process has used any budget."""
+        return ()
+
     async def run(self, agent: str, run_id: str) -> tuple[None, None]:
         """Return that no earlier process has left this run."""
         return None, None

@@ -69,11 +69,11 @@ class Recovery(Work):
         """Return the numbers of open work of each kind. JSON-able; may be called from any thread."""
         states = list(self._ledger.states.values())
         return {
-            "is_journalled": self._ledger.journal is not None,
+            "is_journalled": self._agent_state.journal is not None,
             "in_doubt": sum(len(state.doubts) for state in states),
             "dead_letters": sum(len(state.put_aside) for state in states),
             "dead_by_kind": dict(self.restart.letters.totals),
-            "open_cycles": self.journal.open_cycles,
+            "open_cycles": self._ledger.journal.open_cycles,
             "in_hand": sum(len(state.items) for state in states),
             "to_be_retried": len(self.restart.retries),
             "resumed": self.restart.resumed,

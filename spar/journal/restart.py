@@ -314,7 +314,7 @@ class Restart:
         """Journal this attempt at a cycle before any of its work is done, because the work may kill the process."""
         self._ledger.tell(facts.CycleReopened.of(replace(cycle, attempts=cycle.attempts + 1)))
         crashpoint("recover.resume")
-        await self._work.journal.safe()
+        await self._ledger.journal.safe()
 
     async def begin_trial(self, piece: WorkHandedOut) -> None:
         """Return when the end of the former attempt at a suspect is safe.
@@ -323,7 +323,7 @@ class Restart:
         """
         if piece.item is not None and self._core.is_suspect(piece.item.session):
             self._journal_attempts(piece, MOST_ATTEMPTS)
-        await self._work.journal.safe()
+        await self._ledger.journal.safe()
 
     def end_trial(self, piece: WorkHandedOut) -> None:
         """Journal the attempts at a suspect as they were, since this process has outlived the last one."""
@@ -335,7 +335,7 @@ class Restart:
         item = self._work.items(piece.item.session).get(piece.work)
         if item is not None:
             counted = item if attempts is None else replace(item, attempts=attempts)
-            self._work.journal.append(facts.WorkChanged(session=item.session, item=counted), self._core.name)
+            self._ledger.journal.append(facts.WorkChanged(session=item.session, item=counted), self._core.name)
 
     def drop(self, piece: WorkHandedOut) -> None:
         """Drop an interrupted cycle whose run has ended."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from spar.errors import ConflictError, NotReadyError, SparError
 from spar.facts import RunAnswered, WorkChanged
@@ -17,7 +16,7 @@ from spar.runs.runs import Run, Runs
 
 if TYPE_CHECKING:
     from spar.data.bounded import BoundedDict
-    from spar.ports.store import Journal, WorkJournal
+    from spar.ports.store import Journal
 
 log = get_logger("spar.recovery")
 
@@ -41,25 +40,16 @@ class Work:
         self._core, self._ledger, self._agent_state = core, core.ledger, agent_state
         self.has_begun, self.repeated = False, 0
         self.polled: dict[str, int] = {}
+        core.ledger.in_memory = lambda: agent_state.in_memory
         self._recent: BoundedDict[str, None] | None = None  # ids of accepted work, while a journal is open
         runs.write_end, runs.earlier = self.write_end, self._earlier
-
-    @cached_property
-    def journal(self) -> WorkJournal:
-        """Journal of the memory while that is open, else the one in memory."""
-        return cast("WorkJournal", self._ledger.journal or self._agent_state.in_memory)
-
-    def use(self, journal: Journal | None) -> None:
-        """Keep the facts and the work in this journal from now on; None: in memory."""
-        self._ledger.journal = journal
-        self.__dict__.pop("journal", None)
 
     @property
     def stored(self) -> Journal:
         """Return the journal of the memory. Raises: ConflictError if there is none, or it is not open."""
-        if self._ledger.journal is None:
+        if (journal := self._agent_state.journal) is None:
             raise ConflictError("there is no journal: the agent has no memory that keeps one, or has not been started")
-        return cast("Journal", self._ledger.journal)
+        return journal
 
     # -- whether work is accepted
 
@@ -90,7 +80,7 @@ class Work:
         if self._recent is not None and item.id in self._recent:
             self.repeated += 1
             return False
-        self.journal.append(WorkChanged(session=item.session, item=item), self._core.name)
+        self._ledger.journal.append(WorkChanged(session=item.session, item=item), self._core.name)
         return True
 
     def took(self, item: Item) -> None:
@@ -106,21 +96,21 @@ class Work:
 
     # -- ends of runs
 
-    def write_end(self, run: Run, answer: RunStatus | None) -> None:
+    def write_end(self, run: Run, answer: RunStatus) -> None:
         """Journal the end of a run."""
         is_written = self.is_ready or self._core.state in ("created", "stopped")  # else the next start ends it
         answered = RunAnswered(session=run.session, run=run.id, answer=answer)
         self._ledger.add(answered)
         try:
             if is_written:
-                self.journal.append(answered, self._core.name)
+                self._ledger.journal.append(answered, self._core.name)
         except Exception as error:  # anybody may have written the store; its failure must not fail the session
             log.error("end of a run not journalled", agent=self._core.name, run=run.id, reason=repr(error))
 
     async def safe(self) -> None:
         """Wait until all that was journalled, as the ends of runs, is on disk; a failure is logged."""
         try:
-            await self.journal.safe()
+            await self._ledger.journal.safe()
         except SparError as error:  # the journal is being closed, or another process has taken it over
             log.warning("end of a run not known to be kept", agent=self._core.name, reason=str(error))
 
@@ -133,4 +123,4 @@ class Work:
 
     async def status_of(self, run_id: str) -> RunStatus:
         """Return the status of a run of an earlier process. Raises: LookupError for an unknown run."""
-        return known_status(run_id, *await self.journal.views.run(self._core.name, run_id))
+        return known_status(run_id, *await self._ledger.journal.views.run(self._core.name, run_id))

@@ -211,7 +211,7 @@ class OwnedSessions:
             session.wake.set()
         self._drop([session for session in leaving if session.key not in busy], may_begin, busy)
         await self._follow_sensors()
-        await self._services.journal().safe()
+        await self._core.ledger.journal.safe()
         if "leaving" in self._due:  # more of them by now, which may have cycles
             return
         self._known.hand_over(self._core.name, busy)
@@ -228,7 +228,7 @@ class OwnedSessions:
 
     async def _take_over(self) -> None:
         """Go on with the unfinished work of the sessions that this node owns."""
-        journal, has_read = self._services.journal(), self.since_now()
+        journal, has_read = self._core.ledger.journal, self.since_now()
         await journal.load()
         self._services.conversations().records.begin()
         await self._services.control.take_over()
@@ -291,7 +291,7 @@ class OwnedSessions:
 
         async def safe() -> None:
             if self._nodes is nodes:  # else the memory is closed
-                await self._services.journal().safe()
+                await self._core.ledger.journal.safe()
 
         text = await answer(self._doers.get(request.kind), request.kind, body, self._services.conversations(), safe)
         if self._nodes is nodes and nodes.owns(core.name, session) and self._works:
@@ -304,7 +304,7 @@ class OwnedSessions:
 
     async def abort(self, run_id: str) -> None:
         """Have the owner of a run abort it. Raises: LookupError."""
-        item, answer = await self._services.journal().views.run(self._core.name, run_id)
+        item, answer = await self._core.ledger.journal.views.run(self._core.name, run_id)
         if item is not None:
             await self.ask(item.session, _ABORT, run=run_id)
         elif answer is None:

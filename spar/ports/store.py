@@ -65,10 +65,13 @@ class InHand(Protocol):
 
 
 class RunViews(Protocol):
-    """View of runs, which every journal has."""
+    """Views that every journal has, of runs and of used budgets."""
 
     async def run(self, agent: str, run_id: str) -> tuple[Item | None, Mapping[str, Any] | None]:
         """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
+
+    async def spent(self) -> Sequence[Spend]:
+        """Return the used amounts of budgets by window and quantity, of all agents."""
 
 
 class Views(RunViews, Protocol):
@@ -108,9 +111,6 @@ class Views(RunViews, Protocol):
 
     async def rows(self, owner: str) -> Mapping[str, Any]:
         """Return the values of all small rows of an owner, by key."""
-
-    async def spent(self) -> Sequence[Spend]:
-        """Return the used amounts of budgets by window and quantity, of all agents."""
 
 
 class WorkJournal(Protocol):

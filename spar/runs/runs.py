@@ -169,12 +169,11 @@ class Runs:
     Attributes: find: returns the run with an id, None for an unknown one; open_run: the same of those that have not
         ended; timers: the limits of runs, and the timers that end them; earlier: returns the status of a run of an
         earlier or another process, after at most so many seconds (None: no limit), or raises LookupError; write_end:
-        journals the answer of a run, None if nobody keeps it;
-        run_ended: sends, stores and records the end of a run.
+        journals the answer of a run; run_ended: sends, stores and records the end of a run.
     """
 
     earlier: Callable[[str, float | None], Awaitable[RunStatus]]
-    write_end: Callable[[Run, RunStatus | None], None]
+    write_end: Callable[[Run, RunStatus], None]
     run_ended: Callable[[Run, End], None]
 
     __slots__ = ("__dict__", "_clock", "_core", "_events", "_in_a_row", "_keys", "_ledger", "_open",
@@ -371,8 +370,7 @@ class Runs:
             self._runs[into].share_usage(run)
         run.reply = run.reply_to(fact.end)
         if state is not None and run.id in state.items:
-            # Without a journal nobody keeps its answer.
-            self.write_end(run, self._ledger.journal and run.status_at(fact.end, self._clock.now()))
+            self.write_end(run, run.status_at(fact.end, self._clock.now()))
 
     def end(self, run: Run, end: End) -> None:
         """End a run and those it absorbed, once. A second end changes nothing, nor one of another process's run."""

@@ -204,7 +204,7 @@ class Service:
         kinds = {alert.kind for alert in list(agent.health.alerts.values()) if alert.concerns_all}
         alerts = sorted({*kinds, *(["blocked"] if agent.watched.blocked_since is not None else [])})
         is_well = agent.core.state in ("running", "pausing", "paused") and NOT_READY.isdisjoint(alerts)
-        refusal, last = agent.recovery.journal.refusal, agent.last_completed_at
+        refusal, last = agent.core.ledger.journal.refusal, agent.last_completed_at
         age = round(datetime.now(UTC).timestamp() - last, 1) if last else None
         report = {"state": _state_of(agent), "alerts": alerts, "degraded": agent.health.makes_do}
         return is_well and not refusal, {**report, "refusal": refusal, "last_cycle_age_seconds": age}

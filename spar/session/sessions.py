@@ -113,7 +113,7 @@ class Session(SessionCycles):
     async def _is_kept(self, *, is_answered: bool) -> bool:
         """Wait until the end of the last cycle is on disk, if an answer is sent next or the journal must survive a
         power cut. Return False if another process has taken over the memory or the session."""
-        journal, core = self.parts.recovery.journal, self.core
+        core, journal = self.core, self.core.ledger.journal
         try:
             if is_answered or self.parts.cycle_log.is_strict or journal.is_behind:
                 await journal.safe()

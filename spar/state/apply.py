@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import chain
 from typing import Any, Final
 
@@ -399,27 +400,32 @@ ADDITIONS: Final[dict[type[Fact], Callable[[SessionState, Any], None]]] = {
 class Ledger:
     """States of the sessions of one agent by key, and the one door of the facts that change them.
 
-    `journal` is that of the agent's memory (`spar.ports.store.Journal`), which keeps the facts for the next process;
-    None while there is none. `following` is what a fact leads to in this process, by its kind: times, timers, logs and
-    events.
+    `journal` keeps the facts for the next process (`spar.ports.store.WorkJournal`): that of the agent's memory while it
+    is open, else the one that `in_memory` returns. `following` is what a fact leads to in this process, by its kind:
+    times, timers, logs and events.
     """
+
+    in_memory: Callable[[], Any]
 
     def __init__(self, agent: str) -> None:
         self._agent = agent
-        self.journal: Any = None
         self.following: dict[type[Fact], Callable[[Any], object]] = {}
         self.states: dict[str, SessionState] = {}
         self._held = set[str]()
+
+    @cached_property
+    def journal(self) -> Any:
+        """Journal in memory, which the first fact or reader makes; that of a memory is set in its place."""
+        return self.in_memory()
 
     def tell(self, *facts: Fact) -> None:
         """Add facts to the journal and to the states of their sessions, then do what they lead to.
 
         Raises: errors of the journal that refuses a fact; the states are as before then.
         """
-        if self.journal is not None:
-            for fact in facts:
-                if not isinstance(fact, LocalFact):
-                    self.journal.append(fact, self._agent)
+        for fact in facts:
+            if not isinstance(fact, LocalFact):
+                self.journal.append(fact, self._agent)
         self.add(*facts)
         for fact in facts:
             if (follow := self.following.get(type(fact))) is not None:

@@ -546,7 +546,7 @@ async def test_a_call_that_a_step_was_cut_off_in_is_listed_in_doubt_at_once(tmp_
         await agent.pause()
         step = asyncio.create_task(agent.step_act(Action([Call("write")])))
         await has_begun.wait()
-        journal = agent.recovery.journal
+        journal = agent.core.ledger.journal
         await journal.safe()
         if by == "kill":
             shutil.copytree(tmp_path, tmp_path / "left")

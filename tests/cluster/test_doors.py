@@ -224,7 +224,7 @@ async def test_work_that_people_decide_about_is_decided_at_another_node(url: str
         for id in ("done", "again"):
             doubt = Doubt(id, Call("slow", {"text": id}), "c1", session, why="it was cut off")
             owner.recovery.restart.doubts.add(facts.CallDoubted(session=session, doubt=doubt))
-        await owner.recovery.journal.safe()
+        await owner.core.ledger.journal.safe()
         nodes.may_end.set()
         assert (owner.recovery.snapshot()["dead_letters"], owner.recovery.snapshot()["in_doubt"]) == (2, 2)
         assert (await other.recovery.restart.letters.revive("revive")).id == "revive"
@@ -277,7 +277,7 @@ async def test_who_follows_a_run_of_another_node_gets_its_events_as_they_come_an
 async def test_a_session_that_is_to_leave_while_others_are_handed_over_ends_its_cycle_first(url: str) -> None:
     async with nodes_on(url, 1) as nodes:
         [agent] = nodes.agents
-        owner, journal = agent.memory.nodes, agent.recovery.journal
+        owner, journal = agent.memory.nodes, agent.core.ledger.journal
         busy, idle = nodes.session_of(0, "busy"), nodes.session_of(0, "idle")
         of_busy, of_idle = (partition_of("main", session) for session in (busy, idle))
         handed_over: list[set[int]] = []
@@ -366,7 +366,7 @@ async def test_a_session_that_comes_while_work_is_read_goes_on_with_its_open_cyc
         ):
             other.journal.append(fact, "main")
         await other.journal.safe()
-        views, shared, has_read = agent.recovery.journal.views, agent.core.shared, asyncio.Event()
+        views, shared, has_read = agent.core.ledger.journal.views, agent.core.shared, asyncio.Event()
         items, take_over = views.items, shared._take_over
 
         async def later() -> None:

@@ -91,7 +91,7 @@ async def test_work_whose_session_goes_and_comes_back_while_it_is_handed_out_is_
 
         monkeypatch.setattr(PostgresMemory, "cycle", cycle)
         item = Item("1", Perception("x", session="s", kind="message"), "run", "s", past=("c",))
-        await agent.recovery.journal.commit(facts.WorkAccepted(session="s", item=item), "main")
+        await agent.core.ledger.journal.commit(facts.WorkAccepted(session="s", item=item), "main")
         await agent.recovery.restart.hand_out(item)
         await agent.wait((await agent.submit("y", session="s")).run_id, 60)
     assert planned == ["x", "y"]

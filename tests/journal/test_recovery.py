@@ -357,7 +357,7 @@ async def test_steps_that_were_cut_off_are_not_gone_on_with_but_their_doubts_are
     async with agent_at(tmp_path, clock) as agent:
         await clock.sleep(1)
         assert [doubt.id for doubt in await agent.recovery.restart.doubts.list()] == ["0cut/b"]
-        assert agent.recovery.journal.is_open("0cut") is False
+        assert agent.core.ledger.journal.is_open("0cut") is False
 
     assert effects == []
 
@@ -503,7 +503,7 @@ async def test_an_item_that_another_process_accepted_is_taken_without_a_look_at_
         planned.extend(each.text for each in perceptions)
 
     async with agent_at(tmp_path, clock, plan, loop_interval="off") as agent:
-        journal = agent.recovery.journal
+        journal = agent.core.ledger.journal
         assert journal is not None
         item = Item("new", Perception("new", id="new", session="s"), session="s")
         journal.append(facts.WorkChanged(session="s", item=item), "main")
@@ -536,7 +536,7 @@ async def test_a_call_that_continues_without_its_cycle_is_left_alone_while_it_ru
         await clock.sleep(2 * EVERY)
         assert agent.recovery.snapshot()["in_doubt"] == 0
         await clock.sleep(300.0)
-        assert await agent.recovery.journal.views.unfinished("main") == []
+        assert await agent.core.ledger.journal.views.unfinished("main") == []
 
     assert effects == ["long"]
 

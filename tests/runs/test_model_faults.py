@@ -99,10 +99,10 @@ async def test_a_night_in_which_nothing_happens_costs_no_request_and_writes_noth
     async with agent:
         assert (await agent.wait((await agent.submit("hello", session="ann")).run_id)).status == "ok"
         await clock.sleep(60.0)
-        await agent.recovery.journal.safe()
+        await agent.core.ledger.journal.safe()
         before = rows(tmp_path / "memory.db")
         await clock.sleep(8 * 3600.0)
-        await agent.recovery.journal.safe()
+        await agent.core.ledger.journal.safe()
         after = rows(tmp_path / "memory.db")
 
     assert sensor.polls > 40

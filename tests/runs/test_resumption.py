@@ -106,7 +106,7 @@ async def test_a_cycle_that_goes_on_is_put_back_as_it_was_when_a_hook_denies_it(
         agent.hook("before_cycle")(lambda ctx: Decision.deny("quiet hours"))
         async with agent:
             await clock.sleep(1)
-            assert [each.cycle_id for each in await agent.recovery.journal.views.unfinished("main")] == ["0cut"]
+            assert [each.cycle_id for each in await agent.core.ledger.journal.views.unfinished("main")] == ["0cut"]
     async with agent_at(tmp_path, clock, plan):
         await clock.sleep(1)
 
@@ -134,7 +134,7 @@ async def test_a_run_that_is_aborted_while_its_cycle_waits_to_go_on_makes_no_fur
         assert (await agent.wait("run", 1)).error == "aborted"
         is_quiet = False
         await clock.sleep(10)
-        assert await agent.recovery.journal.views.unfinished("main") == []
+        assert await agent.core.ledger.journal.views.unfinished("main") == []
         assert set(agent.sessions.by_key) == {"main"}
 
     assert effects == []

@@ -457,7 +457,7 @@ async def test_the_probes_tell_the_states_apart(service: Service) -> None:
     assert not service.ready()[0]
     agent.health.recovered("failing")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(agent.recovery.journal), "refusal", "no lease")
+        patch.setattr(type(agent.core.ledger.journal), "refusal", "no lease")
         assert not service.ready()[0]
         assert service.ready()[1]["refusal"] == "no lease"
 

@@ -341,11 +341,11 @@ class Service:
             served = [run_id for run_id in began if run_id in self.followups]
             if served != [run_id for run_id in self.followups if run_id in served]:
                 self.watch.breach(f"followups of session {session} were not served in the order in which they came")
-        if (journal := self.agent.recovery.journal) is not None:
-            await journal.safe()
-            left = {item.id for item in await journal.views.items(self.agent.name)} & self.watch.ends.keys()
-            if left:
-                self.watch.breach(f"the journal still has {len(left)} messages of runs that have ended")
+        journal = self.agent.core.ledger.journal
+        await journal.safe()
+        left = {item.id for item in await journal.views.items(self.agent.name)} & self.watch.ends.keys()
+        if left:
+            self.watch.breach(f"the journal still has {len(left)} messages of runs that have ended")
         self.watch.demand()
 
     async def come(self, holds: Callable[[], bool], what: str, instead: Callable[[], Any] = lambda: "") -> None:

@@ -12,6 +12,7 @@ from msgspec import to_builtins
 from spar import facts
 from spar.data.reply import End
 from spar.facts import Fact
+from spar.journal.in_memory import JournalInMemory
 from spar.records.journal import Closing, DeadLetter, Item, Unfinished
 from spar.records.session import Reset
 from spar.state.apply import ADDITIONS, Ledger, SessionState, fold
@@ -155,6 +156,7 @@ def test_a_fact_of_a_run_or_cycle_that_is_over_changes_nothing_of_others(kind: t
 
 def test_a_ledger_drops_the_state_of_a_session_once_nothing_of_it_is_open_and_nobody_works_on_it() -> None:
     ledger = Ledger("a")
+    ledger.journal = JournalInMemory()
     held = ledger.hold("held")
     for key in ("held", "free"):
         ledger.tell(facts.CallDoubted(session=key, doubt=doubt_of("c/1")))
@@ -188,7 +190,7 @@ def test_a_fact_that_the_journal_refuses_changes_no_state_and_leads_to_nothing()
         ledger.tell(facts.WorkChanged(session="main", item=item))
     assert (ledger.states, followed) == ({}, [])
 
-    ledger.journal = None
+    ledger.journal = JournalInMemory()
     ledger.tell(facts.WorkChanged(session="main", item=item))
     assert ledger.states["main"].items == {"i": item}
     assert len(followed) == 1

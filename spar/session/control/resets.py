@@ -193,7 +193,7 @@ class Resets:
         runs = [parts.runs.get(run) for run in ended.runs]
         if parts.agent_state.has_journal and self._records.store is None:
             raise ConflictError("the memory keeps no sessions: none of them can begin anew")
-        if refusal := parts.recovery.journal.refusal:
+        if refusal := parts.core.ledger.journal.refusal:
             raise NoRoomError(refusal)
         clock = parts.core.clock
         reset = Reset(clock.new_id(), key, record.ordinal, clock.now(), "reset", by)
@@ -227,7 +227,7 @@ class Resets:
         """
         parts = self._parts
         try:
-            await parts.recovery.journal.safe()
+            await parts.core.ledger.journal.safe()
             crashpoint("session.reset_kept")
         finally:
             await asyncio.gather(*[self._stops.settle(run, _END.error, is_cut=is_cut) for run, is_cut in unabsorbed])

@@ -235,7 +235,7 @@ class SessionRecords:
         journal, memory = self._core.ledger.journal, self._state.memory
         if self._known is None or journal is not self._journal:
             self._known, self._are_all, self._journal = BoundedDict(KNOWN), None, journal
-            self._store = memory.sessions if journal is not None and has(memory, DurableStore.sessions) else None
+            self._store = memory.sessions if self._state.journal and has(memory, DurableStore.sessions) else None
         return self._known, self._store
 
 

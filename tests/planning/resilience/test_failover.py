@@ -12,6 +12,7 @@ from planning.resilience.failover import RESTS, Breaker, DeferredError, Models
 from planning.resilience.provider_errors import TREATMENTS, FaultKind, provider_error
 from spar.budgets.budgets import Budgets
 from spar.errors import ConfigError, PermanentError, TransientError
+from spar.journal.in_memory import JournalInMemory
 from spar.ports.budgets import Limits
 from spar.testing import Fail, Hang, RecordingEvents, ScriptedModel, VirtualClock, stream
 
@@ -41,7 +42,7 @@ class Named(ScriptedModel):
 
 def budgets(clock: VirtualClock, limits: Limits) -> Budgets:
     made = Budgets(limits, clock, RecordingEvents())
-    made.open(None)
+    made.open(JournalInMemory())
     return made
 
 

@@ -16,6 +16,7 @@ from planning.resilience.provider_errors import KINDS, TREATMENTS, FaultKind, pr
 from spar.budgets.budgets import Budgets
 from spar.errors import SparError
 from spar.events import ModelAnswered
+from spar.journal.in_memory import JournalInMemory
 from spar.ports.budgets import Limits
 from spar.protocols import CALLED_FOR, ModelQuestion
 from spar.testing import Fail, RecordingEvents, ScriptedModel, VirtualClock
@@ -67,7 +68,7 @@ class Priced(ScriptedModel):
 )
 async def test_what_was_not_accepted_is_spent_nowhere(way: str, kind: FaultKind, clock: VirtualClock) -> None:
     budgets = Budgets(LIMITS, clock, RecordingEvents())
-    budgets.open(None)
+    budgets.open(JournalInMemory())
     fault, desk = Fail(provider_error(kind, "it")), Desk(clock)
     planner = ModelPlanner(Models([Priced([fault] * 9)], clock=clock, budgets=budgets), advisors=[ADVISOR])
     planner.attach(desk.host)
