@@ -137,14 +137,7 @@ class ModuleExchange:
 
     async def take_over(self) -> None:
         """Have the present actor take over the open calls of the one before it."""
-        module = self._setup.modules["act"]
-        try:
-            if has(module.part, OptionalActor.take_over):
-                await module.part.take_over()
-        except Exception as error:
-            self._core.log.error(
-                "former actor's work not taken over", agent=self._core.name, part=module.name, reason=repr(error)
-            )
+        await self._core.request(self._setup.modules["act"], OptionalActor.take_over)
 
     def _longest_cycle(self) -> float:
         """Return the seconds that a cycle may take by the deadlines of its phases."""

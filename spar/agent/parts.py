@@ -325,11 +325,7 @@ class AgentParts(SessionParts):
         """Let calls wait in their cycles for the answers of people, or let none wait any more."""
         actors = [self.setup.modules["act"], *(session.modules["act"] for session in self.sessions.by_key.values())]
         for actor in {id(actor): actor for actor in actors}.values():  # a session may have one that was replaced
-            try:
-                if has(actor.part, OptionalActor.hold_questions):
-                    actor.part.hold_questions(is_allowed=is_allowed)
-            except Exception as error:
-                self.core.log.warning("actor cannot hold back", part=actor.name, reason=repr(error))
+            self.core.ask(actor, OptionalActor.hold_questions, is_allowed=is_allowed)
 
     async def ask_hooks(self, point: str) -> None:
         """Call the hooks at a point about the agent itself."""

@@ -20,6 +20,7 @@ from spar.clock import Clock, Signal
 from spar.events import ErrorOccurred
 from spar.hooks import Hooks
 from spar.observe.logs import Logger, get_logger
+from spar.ports.any_part import has
 from spar.state.apply import Ledger
 from spar.threads import is_cancelled
 from spar.types import Fault
@@ -171,6 +172,27 @@ class Core:
         fault = Fault.of(error, part=part, phase=phase)
         write(message, agent=self.name, part=part, reason=fault.message, **fields)
         self.events.publish(ErrorOccurred(cycle_id="", phase=phase, error=fault, policy=policy, exception=error))
+
+    def ask(self, module: Any, question: Any, *given: Any, read: Callable[[Any], Any] = lambda answer: answer,
+            **named: Any) -> Any:  # fmt: skip
+        """Return what a module answers to an optional question; None if it does not know it, or raises: that is logged.
+
+        Args: question: a method of an optional port (`OptionalActor.steer`); read: checks the answer.
+        """
+        part, name = module.part, question.__name__
+        try:
+            return read(getattr(part, name)(*given, **named)) if has(part, question) else None
+        except Exception as error:
+            self.log.warning("no answer", agent=self.name, part=module.name, to=name, reason=repr(error))
+            return None
+
+    async def request(self, module: Any, what: Any, *given: Any) -> None:
+        """Await what a module does for an optional request; see `ask`."""
+        try:
+            if (work := self.ask(module, what, *given)) is not None:
+                await work
+        except Exception as error:
+            self.log.error("request failed", agent=self.name, part=module.name, to=what.__name__, reason=repr(error))
 
     def traceparent(self, to: str, cycle_id: str, *names: str) -> str:
         """Return the header that tells the receiver `to` which span a request belongs to; "" when tracing is off."""

@@ -315,7 +315,8 @@ class SessionCycles(SessionWork):
         written."""
         module = self.modules["act"]
         if cycle.run is not None and self.state.steers:
-            self.steer(cycle.run.id)  # the plan does not know messages that came while it was written
+            # The plan does not know messages that came while it was written.
+            self.core.ask(self.actor, OptionalActor.steer, cycle.run.id)
         if cycle.is_stepped and self.has_journal:  # a person may act without a plan
             cast("CycleLog", self.parts.cycle_log).opened(cycle, cycle.perceptions)
         if not isinstance(action, Action):

@@ -29,6 +29,7 @@ from spar.events import ErrorOccurred
 from spar.facts import MessagePlaced
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
+from spar.ports.phases import OptionalActor
 from spar.session.cycles import SessionCycles
 from spar.session.parts import SessionParts
 from spar.types import Fault
@@ -249,7 +250,7 @@ class Sessions:
         if fact.place == "collect":
             session.quiet_until = self._core.clock.monotonic() + self._core.settings.runs.quiet
         elif fact.place == "steer" and (run := session.state.run) and session.cycle and session.cycle.phase == "act":
-            session.steer(run)
+            self._core.ask(session.actor, OptionalActor.steer, run)
         if session.runner.task is not None:
             session.wake.set()
 

@@ -18,15 +18,11 @@ from spar.hooks import REWRITABLE, HookContext, Outcome
 from spar.loop.cycle import LONGEST_DEFERRAL, STANDING, Cycle, Skip
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.setup import Module, pause_after, result_of
-from spar.observe.logs import get_logger
-from spar.ports.any_part import has
 from spar.ports.phases import OptionalActor
 from spar.runs.ends import EndedRun
 from spar.runs.runs import Run
 from spar.session.parts import SessionParts
 from spar.types import Action, ActionResult, Perception, answering
-
-log = get_logger("spar.lane")
 
 #: The longest wait (seconds) after a cycle that a hook denied, while work waits.
 LONGEST_REFUSAL = 60.0
@@ -401,41 +397,19 @@ class SessionWork:
     def salvage(self, action: Action) -> ActionResult | None:
         """Return the result of an interrupted action, as far as the actor has it; None if the actor cannot tell."""
         module = self.modules["act"]
-        try:
-            known = module.part.interrupted(action.id) if has(module.part, OptionalActor.interrupted) else None
+
+        def read(known: Any) -> ActionResult | None:
             return None if known is None else result_of(known, module.name, action)
-        except Exception as error:
-            log.warning("actor cannot tell", agent=self.core.name, part=module.name, reason=repr(error))
-            return None
+
+        result: ActionResult | None = self.core.ask(module, OptionalActor.interrupted, action.id, read=read)
+        return result
 
     @property
-    def _actor(self) -> Module:
+    def actor(self) -> Module:
         """Return the actor of the current cycle, or of the next one between cycles."""
         return (self.modules if self.cycle is not None else self.parts.setup.modules)["act"]
 
     def resumed(self) -> Action | None:
-        """Return an action with the calls that the actor can resume; None if there are none, or if the actor raises."""
-        module = self._actor
-        try:
-            return module.part.resumable(self.key) if has(module.part, OptionalActor.resumable) else None
-        except Exception as error:
-            log.warning("actor cannot tell", agent=self.core.name, part=module.name, reason=repr(error))
-            return None
-
-    def steer(self, run_id: str) -> None:
-        """Have the actor start no further call of a run's plan, because a new message came after that plan."""
-        module = self._actor
-        try:
-            if has(module.part, OptionalActor.steer):
-                module.part.steer(run_id)
-        except Exception as error:
-            log.warning("actor cannot be steered", agent=self.core.name, part=module.name, reason=repr(error))
-
-    async def abandon(self, run_id: str) -> None:
-        """Have the actor drop the waiting calls of a run."""
-        module = self.parts.setup.modules["act"]
-        try:
-            if has(module.part, OptionalActor.abandon):
-                await module.part.abandon(run_id)
-        except Exception as error:
-            log.warning("actor cannot forget", agent=self.core.name, part=module.name, reason=repr(error))
+        """Return an action with the calls that the actor can resume; None if there are none."""
+        action: Action | None = self.core.ask(self.actor, OptionalActor.resumable, self.key)
+        return action

@@ -51,11 +51,10 @@ class RunStops:
         if run.ended is not None:
             return
         parts.recovery.demand_ready("abort a run")
-        session = self._sessions.of(run.session)
         await self.end_with_error(run, "aborted")
         if run.ended is None and not parts.requests.is_inside:
             parts.recovery.demand_ready("abort a run")  # the agent may have stopped before the run ended
-        await session.abandon(run.id)
+        await parts.core.request(self._setup.modules["act"], OptionalActor.abandon, run.id)
 
     async def forget_ended(self) -> None:
         """Have an actor that can do so close questions and drop waiting calls whose cycle or run ended before this
@@ -231,10 +230,9 @@ class Resets:
             crashpoint("session.reset_kept")
         finally:
             await asyncio.gather(*[self._stops.settle(run, _END.error, is_cut=is_cut) for run, is_cut in unabsorbed])
-            session = self._sessions.of(reset.session) if unabsorbed else None
             for run, _ in unabsorbed:
-                if session is not None and run.started_at is not None:
-                    await session.abandon(run.id)
+                if run.started_at is not None:
+                    await parts.core.request(parts.setup.modules["act"], OptionalActor.abandon, run.id)
             await self.publish(reset, tuple(run.id for run in runs))
             if (session := self._sessions.by_key.get(reset.session)) is not None:
                 self._sessions.retire(session)
