@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
@@ -25,7 +24,6 @@ from spar.errors import ENDS_PROCESS, ConfigError, ContractError, PhaseTimeoutEr
 from spar.events import ErrorOccurred, Event
 from spar.hooks import POINTS, Hook, Registered
 from spar.loop.core import Core, Requests, StopDeadline
-from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
 from spar.ports.any_part import AgentControl, Named, offers
 from spar.ports.rows import OwnRows
@@ -64,8 +62,7 @@ class Services(Struct, frozen=True, eq=False):
 
     `rows(owner)` are small durable rows; None without a memory.
     `submit` accepts a message as `Agent.submit` does. `runs` has `find(run_id)` and `wait(run_id, timeout)`.
-    `cycle(id)` is a running cycle, None for another. `held(session, where)` is a context in which a session stands
-    still in its cycle: others use its slot, no deadline and no limit of its run goes on. `in_background(work, name)`
+    `sessions` has `of(key)` and `cycle(id)`, which is None unless that cycle runs. `in_background(work, name)`
     runs work in a task; its failure is logged. `control` pauses and resumes; `setup` has the modules, `health` opens
     and closes alerts, `state` is what outlives the process; `conversations()` are the parts of the messages.
     """
@@ -76,8 +73,7 @@ class Services(Struct, frozen=True, eq=False):
     rows: Callable[[str], OwnRows | None]
     submit: Callable[..., Awaitable[Receipt]]
     runs: Any
-    cycle: Callable[[str], Cycle | None]
-    held: Callable[[str, str], AbstractContextManager[None]]
+    sessions: Any
     in_background: Callable[[Coroutine[Any, Any, None], str], object]
     control: AgentControl
     setup: Setup

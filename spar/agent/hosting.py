@@ -27,6 +27,9 @@ def host_of(part: Any, parts: SessionParts, sessions: Sessions, conversations: C
     def wake() -> None:
         parts.requests.in_loop(sessions.wake_standing)
 
+    def is_current(cycle_id: str) -> bool:
+        return sessions.cycle(cycle_id) is not None
+
     def count(run_id: str, tokens: Mapping[str, int]) -> None:
         """Add the tokens of a request to its run, and to the counts of its session."""
         runs.used(run_id, tokens)
@@ -35,7 +38,7 @@ def host_of(part: Any, parts: SessionParts, sessions: Sessions, conversations: C
 
     return Host(core.name, core.clock, core.events, core.hooks, wake, state.state_store, home, sessions.resume, calls,
                 budgets, parts.setup.tools, conversations.transcripts, conversations.outbox.tell, submission.pursue,
-                runs.used, sessions.note, state.rows_of, sessions.is_current, partial(models.update, id(part)), count,
+                runs.used, sessions.note, state.rows_of, is_current, partial(models.update, id(part)), count,
                 submission.accept, partial(models.problem, id(part)), conversations.records.conversation,
                 conversations.feedback.later, core.traceparent, *_of_nodes(state.memory, core.name))  # fmt: skip
 

@@ -27,7 +27,7 @@ from spar.hooks import Hooks
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core, Requests, State, StopDeadline
-from spar.loop.cycle import STANDING, Cycle
+from spar.loop.cycle import STANDING
 from spar.loop.setup import Setup
 from spar.observe.stats import SessionStats, Stats
 from spar.parts import defaults
@@ -147,7 +147,7 @@ class AgentParts(SessionParts):
         state, requests = self.agent_state, self.requests
         services = Services(self.core, self.memory, self.home, state.rows_of,
                             lambda *message, **options: self.conversations.submission.submit(*message, **options),
-                            self.runs, self._cycle_of, lambda key, where: self.sessions.of(key).held(where),
+                            self.runs, self.sessions,
                             requests.in_background, self, self.setup, self.health, state,
                             lambda: self.conversations)  # fmt: skip
         return Attachments(services, requests, self._deadline)
@@ -254,11 +254,6 @@ class AgentParts(SessionParts):
     def carry_out(self, run: Run) -> None:
         """Carry out a command that an earlier process has accepted."""
         self.conversations.commands.carry_out(run)
-
-    def _cycle_of(self, cycle_id: str) -> Cycle | None:
-        """Return a running cycle; None for another."""
-        cycles = (session.cycle for session in self.sessions.by_key.values())
-        return next((cycle for cycle in cycles if cycle is not None and cycle.id == cycle_id), None)
 
     def demand(self, what: str) -> None:
         """Check that a request can be accepted now. Raises: LifecycleError, NotReadyError."""

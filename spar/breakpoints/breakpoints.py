@@ -20,7 +20,7 @@ from msgspec import Struct
 from spar.attaching import Attaching
 from spar.breakpoints.changes import corrections
 from spar.breakpoints.condition import Condition
-from spar.breakpoints.stops import Standing, candidates
+from spar.breakpoints.stops import Standing, candidates, held
 from spar.checks import shorten
 from spar.clock import Timer
 from spar.data.json_safe import shortened
@@ -242,7 +242,7 @@ class Breakpoints:
 
     def _at(self, point: Point, context: HookContext) -> Awaitable[Decision | None] | None:
         """Return what a session waits for at a point; None if nothing stops it there."""
-        cycle = self._services.cycle(context.cycle_id or "")
+        cycle = self._services.sessions.cycle(context.cycle_id or "")
         if cycle is None or cycle.is_stepped or self._core.state != "running":
             return None
         step = self._steps.get(context.session)
@@ -288,7 +288,7 @@ class Breakpoints:
             self._arrived = None
         of = f"breakpoint {name!r}" if name else "a step"
         try:
-            with self._services.held(session, f"{of}, {stop.where}: spar attach {session}"):
+            with held(self._services.sessions.of(session), f"{of}, {stop.where}: spar attach {session}"):
                 await stop.gone
         finally:
             del self._standing[stop.id]
@@ -303,7 +303,7 @@ class Breakpoints:
     def _tell(self, context: HookContext) -> Decision | None:
         """Tell the next planner what was changed by hand, and keep the note about it."""
         changes, result = self._changes.get(context.cycle_id or "", ()), context.value
-        cycle = self._services.cycle(context.cycle_id or "")
+        cycle = self._services.sessions.cycle(context.cycle_id or "")
         if not changes or cycle is None or not isinstance(result, ActionResult):
             return None
         self._note(cycle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -18,6 +19,37 @@ WHERE: Final[dict[Point, str]] = {
     "sense": "after sense", "plan": "after plan", "call": "before the call of {}", "result": "after the result of {}",
     "reflect": "before reflect",
 }  # fmt: skip
+
+
+@contextmanager
+def held(session: Any, where: str) -> Iterator[None]:
+    """Let a session stand still in its cycle: others use its slot, and no deadline and no limit of its run goes on.
+
+    Args: session: a `spar.session.sessions.Session`; where: where it stands, as a sentence for people.
+    """
+    monotonic, cycle, run, go_on = session.monotonic, session.cycle, session.run, session.runner.hold()
+    if not session.stands:
+        session.stands_since = monotonic()
+        session.sessions.lend_slot(session)
+        if run is not None:
+            run.stop_timer()
+    session.stands = (*session.stands, where)
+    session.parts.requests.notify()
+    try:
+        yield
+    finally:
+        go_on()
+        at = session.stands.index(where)
+        session.stands = (*session.stands[:at], *session.stands[at + 1 :])
+        if not session.stands:
+            session.sessions.take_slot_back(session)
+            seconds = monotonic() - session.stands_since
+            if cycle is not None:
+                cycle.held += seconds
+                cycle.started += seconds
+                cycle.phase_began += seconds
+            if run is not None and session.run is run:
+                session.parts.runs.timers.let_pass(run, seconds)
 
 
 class Standing:

@@ -130,7 +130,7 @@ def attach(agent: Attaching) -> CostRecord:
 
 def _asked_for(services: Services, event: ModelAnswered) -> tuple[str, str]:
     """Return the session of a request to a model, and the rule whose calls its run has made; "" for none."""
-    run, cycle = services.runs.find(event.run_id) if event.run_id else None, services.cycle(event.cycle_id)
+    run, cycle = services.runs.find(event.run_id) if event.run_id else None, services.sessions.cycle(event.cycle_id)
     calls = [result.call for results in (run.results if run is not None else ()) for result in results.results]
     if cycle is not None and cycle.written_action is not None:
         calls += cycle.written_action.calls

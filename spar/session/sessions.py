@@ -15,8 +15,7 @@ depend on the number of sessions that wait for one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from functools import partial
 from types import coroutine
 from typing import Any
@@ -135,35 +134,11 @@ class Session(SessionCycles):
                 return False
         return True
 
-    @contextmanager
-    def held(self, where: str) -> Iterator[None]:
-        """Let it stand still in its cycle: others use its slot, and no deadline and no limit of its run goes on.
-
-        Args: where: where it stands, as a sentence for people.
-        """
-        monotonic, cycle, run, go_on = self.core.clock.monotonic, self.cycle, self.run, self.runner.hold()
-        if not self.stands:
-            self._stands_since = monotonic()
-            self.sessions.lend_slot(self)
-            if run is not None:
-                run.stop_timer()
-        self.stands = (*self.stands, where)
-        self.parts.requests.notify()
-        try:
-            yield
-        finally:
-            go_on()
-            at = self.stands.index(where)
-            self.stands = (*self.stands[:at], *self.stands[at + 1 :])
-            if not self.stands:
-                self.sessions.take_slot_back(self)
-                seconds = monotonic() - self._stands_since
-                if cycle is not None:
-                    cycle.held += seconds
-                    cycle.started += seconds
-                    cycle.phase_began += seconds
-                if run is not None and self.run is run:
-                    self.parts.runs.timers.let_pass(run, seconds)
+    def stop_resting(self) -> None:
+        """Cancel the timer that would offer it a slot."""
+        if self.resting is not None:
+            self.resting.cancel()
+            self.resting = None
 
     def request_poll(self) -> None:
         """Begin the next cycle at once, and have it poll."""
@@ -258,9 +233,9 @@ class Sessions:
         """Return whether a session exists and has work."""
         return key in self.by_key and not self.by_key[key].is_empty()
 
-    def is_current(self, cycle_id: str) -> bool:
-        """Return whether this cycle is current in some session."""
-        return any(cycle.id == cycle_id for cycle in self._cycles())
+    def cycle(self, cycle_id: str) -> Cycle | None:
+        """Return a current cycle; None for another."""
+        return next((cycle for cycle in self._cycles() if cycle.id == cycle_id), None)
 
     @property
     def is_at_work(self) -> bool:
@@ -270,9 +245,8 @@ class Sessions:
     def note(self, cycle_id: str, what: Callable[[], dict[str, Any]]) -> None:
         """Add a note to a current cycle. `what` is called when the cycle is recorded, and only if cycles are
         recorded."""
-        for cycle in self._cycles():
-            if cycle.id == cycle_id:
-                cycle.notes = (*cycle.notes[-MOST_NOTES + 1 :], (cycle.phase, what))
+        if (cycle := self.cycle(cycle_id)) is not None:
+            cycle.notes = (*cycle.notes[-MOST_NOTES + 1 :], (cycle.phase, what))
 
     def _cycles(self) -> list[Cycle]:
         """Return the current cycles. A step by hand counts as a cycle of the standing session, whose loop is paused
@@ -336,9 +310,7 @@ class Sessions:
 
         Args: is_alone: no other session is offered a slot now, so this one may take a free slot at once if none waits.
         """
-        if session.resting is not None:
-            session.resting.cancel()
-            session.resting = None
+        session.stop_resting()
         is_removed = self.by_key.get(session.key) is not session  # a new one may work with its state
         if is_removed or (self._core.shared is not None and not self._core.is_ready(session.key)):
             return
@@ -421,15 +393,12 @@ class Sessions:
             self._parts.holding.forget(session)
         if self._parts.health.alerts:
             self._parts.health.recovered("slow", session=session.key)
-        if session.resting is not None:
-            session.resting.cancel()
+        session.stop_resting()
 
     def end(self) -> None:
         """Cancel the timers of all sessions until the next start."""
         for session in self.by_key.values():
-            if session.resting is not None:
-                session.resting.cancel()
-                session.resting = None
+            session.stop_resting()
 
     def revive(self) -> None:
         """Reset the sessions after an event loop that ended in the middle of their work. Those without work are

@@ -37,11 +37,11 @@ class SessionWork:
     `accepted` counts the perceptions that were accepted for each sensor, by source.
     """
 
-    __slots__ = ("_messages", "_polled_at", "_stands_since", "accepted", "arrived", "core", "cycle",
+    __slots__ = ("_messages", "_polled_at", "accepted", "arrived", "core", "cycle",
                  "ended", "handed_out", "has_journal", "has_slot", "is_in_iteration", "is_open", "is_poll_requested",
                  "is_polling", "is_resuming", "is_standing", "key", "last_completed", "modules", "monotonic",
                  "not_before", "parts", "planned_look", "quiet_until", "resting", "rests_until", "runner", "stands",
-                 "state", "steps", "stop_reason", "wake")  # fmt: skip
+                 "stands_since", "state", "steps", "stop_reason", "wake")  # fmt: skip
 
     def __init__(self, parts: SessionParts, key: str) -> None:
         core = parts.core
@@ -69,8 +69,8 @@ class SessionWork:
         self.resting: Timer | None = None
         self.stop_reason = ""
         self.has_journal = parts.agent_state.has_journal
-        self._polled_at = self._stands_since = 0.0
-        self.stands: tuple[str, ...] = ()  # where it stands still by hand, see `held`; a sentence for each place
+        self._polled_at = self.stands_since = 0.0
+        self.stands: tuple[str, ...] = ()  # a sentence for each place where it stands still by hand
         self.planned_look: float | None = None  # seconds until the next cycle, as the last plan proposed them
         self.is_in_iteration = False  # whether its loop is between the start of a cycle and the next wait
         #: The run that the last cycle ended, until its answer was sent; and its messages for the hooks at `after_run`.
