@@ -12,7 +12,7 @@ This module is the public interface. `spar.agent.parts` constructs the parts, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -220,7 +220,7 @@ class Agent(AgentParts):
 
     # -- work
 
-    async def submit(
+    def submit(
         self,
         message: str | Perception,
         *,
@@ -230,7 +230,7 @@ class Agent(AgentParts):
         output: Mapping[str, Any] | None = None,
         options: RunOptions | Mapping[str, Any] | None = None,
         origin: Origin | None = None,
-    ) -> Receipt:
+    ) -> Coroutine[Any, Any, Receipt]:
         """Accept a message as a run of its session; return at once its receipt, with the id of the run.
 
         Args: session: its key; None: the one that the perception names, "main" for a text; mode: what happens to it
@@ -245,15 +245,15 @@ class Agent(AgentParts):
         keeps a journal, since accepted means on disk.
         """
         submission = self.conversations.submission
-        return await submission.submit(message, session, mode, idempotency_key, output, options, origin)
+        return submission.submit(message, session, mode, idempotency_key, output, options, origin)
 
-    async def wait(self, run_id: str, timeout: float | None = 30.0) -> RunStatus:
+    def wait(self, run_id: str, timeout: float | None = 30.0) -> Coroutine[Any, Any, RunStatus]:
         """Return the status of a run once it has ended, or status `timeout` after so many seconds. Waiting never stops
         the run.
 
         Raises: LookupError for an unknown run.
         """
-        return await self.runs.wait(run_id, timeout)
+        return self.runs.wait(run_id, timeout)
 
     async def abort(self, run_id: str) -> None:
         """End a run: a queued one never starts, the phase of a running one is cancelled. Return when that is complete.
