@@ -231,10 +231,8 @@ class Runs:
             return run
         self._size -= self._sizes.pop(item.id, 0)
         run = self._admit(item, len(results), is_new=is_new)
-        run.results = tuple(results)
-        run.errors = tuple(results[-1].errors) if results else ()
-        if item.output is not None:  # the run was interrupted in its second try for a better answer
-            run.failed_calls = fallback(results[-1].results) if results else None
+        for result in results:
+            run.note(result)
         return run
 
     def accept(self, item: Item) -> Run:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from memory import Memory
-from spar import Action, Agent, Call, Context, Decision, Perception, tool
+from spar import Action, ActionResult, Agent, Call, CallResult, Context, Decision, Fault, Perception, tool
+from spar.data.reply import End
 from spar.errors import LifecycleError, TransientError
 from spar.events import Event, RunEnded, RunStarted
+from spar.records.journal import Item
 from spar.testing import ScriptedPlanner, VirtualClock
 from tests.doubles import heard
 
@@ -176,6 +178,17 @@ async def test_who_is_done_with_a_session_that_is_gone_does_not_forget_the_one_t
 
     order = [(type(event), event.run_id) for event in told if isinstance(event, (RunStarted, RunEnded))]
     assert order == [(kind, run.run_id) for run in (first, second) for kind in (RunStarted, RunEnded)]
+
+
+def test_a_run_that_another_process_began_has_the_failed_calls_of_its_last_cycle_with_calls() -> None:
+    call = Call("look")
+    calls, errors = (CallResult(call, "failed", fault=Fault("error", "gone")),), ({"error": {"kind": "error"}},)
+    failed = ActionResult(Action((call,)), "failed", calls, errors=errors)
+    agent = Agent(plan=lambda perceptions: None)
+    run = agent.runs.restore(Item("r", Perception("go"), "run"), [failed, ActionResult(Action(output="so far"))])
+
+    assert run.errors == errors
+    assert run.reply_to(End("ok")).text == "look did not work: gone"
 
 
 @pytest.mark.parametrize("second", [None, Action(output="a better answer")])
