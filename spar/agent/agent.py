@@ -169,48 +169,6 @@ class Agent(AgentParts):
 
     # -- control
 
-    async def start(self, *, resume: bool = False) -> None:
-        """Open the modules, start the loop in the background, and return once it runs.
-
-        With a memory, an agent whose last process ended while it was paused starts paused, and logs that.
-        Args: resume: run even then.
-        Idempotent while running. Inside a cycle or a handler it is a request and returns at once.
-        Raises: LifecycleError when paused, or when a `stop` cancelled the start; errors of opening a module, after
-        closing those that were opened: `start` can be called again.
-        """
-        await self.lifecycle.start(resume=resume)
-
-    async def run(self) -> None:
-        """Start, and return when the agent has been stopped. Cancelling it stops the agent.
-
-        Raises: SparError when the agent failed: its loop had to be restarted too often.
-        """
-        await self.lifecycle.run()
-
-    async def stop(self, deadline: float | None = None) -> None:
-        """Finish the current cycle, flush experiences, save state, close all modules at once, then the memory.
-
-        Args: deadline: seconds until work that still runs (a hook, a cycle, the closing of a module) is cancelled;
-        after a further grace it is left behind. A cycle cancelled so is recorded as interrupted. None: each step has
-        its own limit.
-        A second stop with an earlier deadline shortens the first.
-        Idempotent. Awaited inside a cycle or a handler it is a request and returns at once.
-        Raises: ValueError for a deadline below 0.
-        """
-        await self.lifecycle.stop(deadline)
-
-    async def pause(self) -> None:
-        """Return when the current cycles have finished; no new one starts. Idempotent while paused.
-
-        Raises: LifecycleError when the agent has not been started or is stopped. Inside a cycle it is a request.
-        """
-        await self.lifecycle.pause()
-
-    async def resume(self) -> None:
-        """Run cycles again. Idempotent while running. Raises: LifecycleError when the agent has not been started or is
-        stopped."""
-        await self.lifecycle.resume()
-
     async def __aenter__(self) -> Agent:
         await self.start()
         return self
@@ -363,7 +321,7 @@ class Agent(AgentParts):
         ones are closed when no session uses them any more.
         Raises: errors of opening a new module; the old modules then stay. LifecycleError when a stop cancelled it.
         """
-        await self.lifecycle.exclusively(partial(self.exchange_now, parts, settings), "exchange")
+        await self.exclusively(partial(self.exchange_now, parts, settings), "exchange")
 
 
 def build_agent(

@@ -7,7 +7,6 @@ port.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from threading import RLock
@@ -35,7 +34,7 @@ from spar.ports.any_part import has
 from spar.ports.budgets import QUANTITIES, in_micro
 from spar.ports.phases import OptionalActor
 from spar.runs.runs import Run, Runs
-from spar.session.parts import Holding, SessionParts
+from spar.session.parts import Holding
 from spar.session.sessions import Session, Sessions
 from spar.state.apply import Ledger
 from spar.types import Perception, Phase
@@ -81,17 +80,18 @@ def _state_of(memory: Any) -> type[AgentState]:
     return StoredState
 
 
-class AgentParts(SessionParts):
+class AgentParts(Lifecycle):
     """Parts of one agent, its figures, and the operations that its parts call.
 
     `ledger_of` makes the ledger of a new agent; None for the usual one. The tests set it, to read all facts.
     """
 
-    __slots__ = ("_deadline", "home", "lifecycle", "lifespan", "memory", "sessions", "watched")
+    __slots__ = ("home", "lifespan", "memory")
 
     ledger_of: ClassVar[Callable[[AgentParts, str], Ledger] | None] = None
 
     def __init__(self, name: str, clock: Clock, settings: Settings, memory: Any, home: Home | None) -> None:
+        super().__init__()
         ledger = AgentParts.ledger_of(self, name) if AgentParts.ledger_of else None
         core = self.core = Core(name, clock, settings, ledger)
         setup = self.setup = Setup()
@@ -112,15 +112,9 @@ class AgentParts(SessionParts):
         deadline = self._deadline = StopDeadline(core, requests, setup.grace)
         self.lifespan = Lifespan(self, deadline, memory, self.host)
         self.watched = Watched(core, setup, health, requests, by_key)
-        self.lifecycle = life = Lifecycle(self, deadline, self.sessions, self.watched, self)
-        self.sessions.fail, self.sessions.settle = life.fail, life.settle
+        self.sessions.fail, self.sessions.settle = self.fail, self.settle
 
     # -- its conversations
-
-    @property
-    def has_conversations(self) -> bool:
-        """Return whether a message has made the parts that only messages need."""
-        return "conversations" in self.__dict__
 
     @cached_property
     def conversations(self) -> Conversations:
@@ -129,9 +123,7 @@ class AgentParts(SessionParts):
 
         with _MAKING:
             if not self.has_conversations:
-                self.__dict__["conversations"] = Conversations(
-                    self, self.sessions, self.lifecycle, self.attachments, self.home, self.demand
-                )
+                self.__dict__["conversations"] = Conversations(self, self.attachments, self.home)
             return cast(Conversations, self.__dict__["conversations"])
 
     @property
@@ -164,7 +156,7 @@ class AgentParts(SessionParts):
         """Runner of single phases by hand, which the first step makes."""
         from spar.agent.steps import Stepper
 
-        return Stepper(self.core, self.setup, self.requests, self.sessions, self.lifecycle, self.open)
+        return Stepper(self.core, self.setup, self.requests, self.sessions, self, self.open)
 
     @property
     def forks(self) -> Forks:
@@ -255,19 +247,6 @@ class AgentParts(SessionParts):
         """Carry out a command that an earlier process has accepted."""
         self.conversations.commands.carry_out(run)
 
-    def demand(self, what: str) -> None:
-        """Check that a request can be accepted now. Raises: LifecycleError, NotReadyError."""
-        self.lifecycle.demand("submit", what)
-        self.recovery.demand_ready(what)
-
-    def request_pause(self) -> None:
-        """Request a pause at the end of the current cycles, without waiting."""
-        self.lifecycle.request_pause()
-
-    async def follow_pause(self) -> None:
-        """Pause or resume as another process of this agent has. Raises: errors of the store."""
-        await self.lifecycle.follow_pause()
-
     def push(self, perception: Perception) -> bool:
         """Queue a perception in its session, which wakes at once; return False if its inbox is full.
 
@@ -285,17 +264,9 @@ class AgentParts(SessionParts):
         """Replace a failing module by a new one, or close it and open it again. After an error it stays."""
         await self.modules_exchange.restart(phase, is_anew=is_anew)
 
-    def request_stop(self) -> asyncio.Task[None]:
-        """Request a stop, without waiting."""
-        return self.lifecycle.request_stop()
-
     def resume_renewed(self) -> None:
         """Resume the agent, because the budget that it was paused for is renewed."""
-        self.requests.in_background(self.lifecycle.resume(), "renewed budget of")
-
-    def fail(self, why: str) -> None:
-        """Enter the state `failed`: no cycle runs until the agent is started or stopped."""
-        self.lifecycle.fail(why)
+        self.requests.in_background(self.resume(), "renewed budget of")
 
     async def take_over(self) -> None:
         """Have the present actor take over the open calls of the one before it."""
@@ -316,16 +287,6 @@ class AgentParts(SessionParts):
         """Begin the next cycle of the standing session at once; may be called from any thread."""
         self.requests.in_loop(self.sessions.wake_standing)
 
-    def hold_questions(self, *, is_allowed: bool) -> None:
-        """Let calls wait in their cycles for the answers of people, or let none wait any more."""
-        actors = [self.setup.modules["act"], *(session.modules["act"] for session in self.sessions.by_key.values())]
-        for actor in {id(actor): actor for actor in actors}.values():  # a session may have one that was replaced
-            self.core.ask(actor, OptionalActor.hold_questions, is_allowed=is_allowed)
-
-    async def ask_hooks(self, point: str) -> None:
-        """Call the hooks at a point about the agent itself."""
-        await self.reports.ask(point, self)
-
     async def open_all(self) -> None:
         """Open all parts and resume unfinished work; after an error everything is closed."""
         try:
@@ -336,7 +297,7 @@ class AgentParts(SessionParts):
                 await self.conversations.stops.forget_ended()
             if self.has_conversations and (interim := self.conversations.outbox.interim).has_earlier:
                 self.requests.in_background(interim.forget_ended(), "blocks of earlier answers of")
-            await self.ask_hooks("service_start")
+            await self.reports.ask("service_start", self)
             if self.has_attachments:
                 await self.attachments.open()
         except BaseException:
@@ -359,11 +320,6 @@ class AgentParts(SessionParts):
             self.attached(name)
         if self.has_attachments:
             await self.attachments.load()
-
-    async def end_sessions(self) -> None:
-        """Call the hooks at the end of the sessions."""
-        if self.has_conversations:
-            await self.conversations.hooks.end_all()
 
     def close_chain(self) -> None:
         """End the chain of steps."""

@@ -34,9 +34,8 @@ from spar.session.control.commands import Commands
 from spar.session.control.resets import Resets, RunStops
 from spar.session.control.session_control import SessionControl
 from spar.session.control.session_records import SessionRecords, check_message, fitting
-from spar.session.parts import Conversing, SessionParts
+from spar.session.parts import Conversing
 from spar.session.session_hooks import SessionHooks
-from spar.session.sessions import Sessions
 from spar.threads import OTHERS_TURN
 from spar.types import QUEUE_MODES, Perception, QueueMode, replace
 
@@ -79,15 +78,15 @@ def check_depth(schema: Mapping[str, Any]) -> None:
 class Submission:
     """Entrance for messages and perceptions into their sessions. `refused` counts perceptions that found no room."""
 
-    __slots__ = ("_arriving", "_commands", "_core", "_health", "_lifecycle", "_parts", "_records",
+    __slots__ = ("_arriving", "_commands", "_core", "_health", "_parts", "_records",
                  "_recovery", "_reports", "_requests", "_resets", "_runs", "_sessions", "_setup", "_stops",
                  "refused")  # fmt: skip
 
-    def __init__(self, parts: SessionParts, sessions: Sessions, lifecycle: Lifecycle, stops: RunStops,
-                 records: SessionRecords, resets: Resets, commands: Commands) -> None:  # fmt: skip
+    def __init__(self, parts: Lifecycle, stops: RunStops, records: SessionRecords, resets: Resets,
+                 commands: Commands) -> None:  # fmt: skip
         self._core, self._setup, self._requests, self._runs = parts.core, parts.setup, parts.requests, parts.runs
         self._recovery, self._reports, self._health = parts.recovery, parts.reports, parts.health
-        self._sessions, self._lifecycle, self._parts = sessions, lifecycle, parts
+        self._sessions, self._parts = parts.sessions, parts
         self._stops, self._records, self._resets, self._commands = stops, records, resets, commands
         self.refused = 0
         self._arriving = Counter[tuple[str, str]]()  # perceptions that are being journalled, by session and source
@@ -220,8 +219,7 @@ class Submission:
         """Return the receipt that was given for this key before; None without one. Raises: LifecycleError,
         NotReadyError."""
         if self._core.state != "running" or not self._recovery.has_begun:
-            self._lifecycle.demand("submit")
-            self._recovery.demand_ready("submit")
+            self._parts.demand_open("submit")
         return self._runs.known(key) if key else None
 
     def place(self, run: Run, mode: QueueMode) -> None:
@@ -245,8 +243,7 @@ class Submission:
         if not isinstance(perception, Perception):
             raise TypeError(f"accept takes a Perception, found {shorten(perception)}")
         check_name("a session's name", perception.session)
-        self._lifecycle.demand("submit", "accept")
-        self._recovery.demand_ready("accept")
+        self._parts.demand_open("accept")
         try:
             self._demand_room_for(perception)
         except InboxFullError:
@@ -389,9 +386,8 @@ class Conversations(Conversing):
 
     __slots__ = ("commands", "control", "feedback", "parts", "resets", "sessions", "stops", "submission")
 
-    def __init__(self, parts: SessionParts, sessions: Sessions, lifecycle: Lifecycle, attachments: Attachments,
-                 home: Home | None, demand: Callable[[str], None]) -> None:  # fmt: skip
-        core, state = parts.core, parts.agent_state
+    def __init__(self, parts: Lifecycle, attachments: Attachments, home: Home | None) -> None:
+        core, state, sessions = parts.core, parts.agent_state, parts.sessions
         self.parts, self.sessions = parts, sessions
         self.transcripts = SessionTranscripts(
             core.name, core.clock, parts.requests, lambda: state.transcripts, parts.setup
@@ -404,11 +400,11 @@ class Conversations(Conversing):
                                       sessions.by_key)  # fmt: skip
         self.stops = RunStops(parts, sessions)
         self.records = SessionRecords(core, state, self.transcripts)
-        self.resets = Resets(parts, sessions, self.records, self.stops, demand)
+        self.resets = Resets(parts, sessions, self.records, self.stops, parts.demand_open)
         self.control = SessionControl(parts, self.records, self.resets, home)
         self.control.forgets = attachments.forget
         self.commands = Commands(parts, self.records, self.control, self.resets, self.stops, self.feedback)
-        self.submission = Submission(parts, sessions, lifecycle, self.stops, self.records, self.resets, self.commands)
+        self.submission = Submission(parts, self.stops, self.records, self.resets, self.commands)
 
     def run_ended(self, run: Run, end: End) -> None:
         """Send, store and record the end of a run, as far as that was not done."""

@@ -236,7 +236,7 @@ def _begin(service: Service) -> str:
 async def pause(service: Service, given: Nothing) -> AgentChange:
     """Let the running cycles finish and begin no other; returns when they have finished."""
     before = _begin(service)
-    await service.agent.lifecycle.pause()
+    await service.agent.pause()
     return AgentChange(service.agent.name, before, service.agent.core.state)
 
 
@@ -246,7 +246,7 @@ async def pause(service: Service, given: Nothing) -> AgentChange:
 async def resume(service: Service, given: Nothing) -> AgentChange:
     """Continue after a pause."""
     before = _begin(service)
-    await service.agent.lifecycle.resume()
+    await service.agent.resume()
     return AgentChange(service.agent.name, before, service.agent.core.state)
 
 

@@ -274,7 +274,7 @@ PER_AGENT: tuple[Row, ...] = (
     ("gauge", "spar_agent_state", "1 for the state that the agent is in", ["state"],
      lambda a: {state: a.core.state == state for state in STATES}),
     ("gauge", "spar_agent_gave_up_timestamp_seconds", "When the agent last gave up, restarts included (0: never)",
-     [], lambda a: a.lifecycle.gave_up_at),
+     [], lambda a: a.gave_up_at),
     ("counter", "spar_cycles_total", "Cycles by outcome", ["outcome"], lambda a: a.account.outcomes),
     ("counter", "spar_phase_errors_total", "Phases that failed for good", ["phase"],
      lambda a: a.account.errors_by_phase),

@@ -278,7 +278,7 @@ class Service:
         loaded = news.loaded
         refine(detail={"changed": news.difference})
         exchange = partial(self.agent.exchange_now, news.modules, loaded.settings)
-        await self.agent.lifecycle.exclusively(exchange, "exchange")
+        await self.agent.exclusively(exchange, "exchange")
         self.agent.lifespan.make = lambda phase: Parts(loaded).module(phase)
         self.loaded, self._digests = loaded, news.digests
         self._use_configuration()
@@ -346,7 +346,7 @@ def describe(agent: AgentParts, *, has_lanes: bool = True) -> dict[str, Any]:
     return {
         "name": agent.core.name,
         "state": _state_of(agent),
-        "failure": agent.lifecycle.failure,
+        "failure": agent.failure,
         "loop_interval": agent.setup.pace.interval,
         "stats": agent.account.snapshot(),
         "alerts": [

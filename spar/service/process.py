@@ -108,10 +108,10 @@ class Process:
                  serve: Serve, *, is_to_resume: bool = False) -> None:  # fmt: skip
         self.agent, self.logs, self._is_to_resume = agent, logs, is_to_resume
         self.service = Service(loaded, agent, log_dropped=lambda: logs.dropped, reload=reload)
-        agent.lifecycle.ends_pause = False
+        agent.ends_pause = False
         self._gave_up = Path(home_of(loaded).state, GAVE_UP)
         with contextlib.suppress(OSError):  # no file: it never gave up
-            agent.lifecycle.gave_up_at = self._gave_up.stat().st_mtime
+            agent.gave_up_at = self._gave_up.stat().st_mtime
         self.on_started: Callable[[Mapping[str, str]], None] = lambda addresses: None
         self.approval_alerts = ApprovalAlerts(agent.core, agent.health, self.service.waiting.pending)
         alert_quarantines(agent.core, agent.health)
@@ -154,9 +154,9 @@ class Process:
             collections.begin()
             await self.service.begin()
             if agent.core.state == "failed":  # while the records began
-                raise SparError(f"agent {agent.name!r} gave up: {agent.lifecycle.failure}")
+                raise SparError(f"agent {agent.name!r} gave up: {agent.failure}")
             if self._terms:  # asked to stop while the records began
-                await agent.lifecycle.stop(None)
+                await agent.stop(None)
                 return self._code()
             log.info("service started", agent=agent.name, pid=os.getpid(), config=str(loaded.path or "the defaults"),
                      http=self.service.addresses.get("http"), next="spar status")  # fmt: skip
@@ -164,7 +164,7 @@ class Process:
             self.systemd.send("READY=1", f"STATUS={agent.core.name} runs")
             self._tasks.start(self._beat())
             self._tasks.start(_collect(collections))
-            await agent.lifecycle.until_stopped()
+            await agent.until_stopped()
         except ConfigError as error:
             code = exits.UNAVAILABLE if error.path == ("service", "port") else exits.CONFIG
             raise cannot(str(error), error.path, self.service.loaded, code) from error
@@ -172,7 +172,7 @@ class Process:
             log.error("service failed", agent=agent.core.name, reason=str(error))
             with contextlib.suppress(OSError):  # the reason is in the log as well
                 self._gave_up.write_text(f"{error}\n")
-            await agent.lifecycle.stop(deadline=self.service.loaded.settings.service.drain)
+            await agent.stop(deadline=self.service.loaded.settings.service.drain)
             return exits.GAVE_UP
         finally:
             collections.end()
@@ -205,7 +205,7 @@ class Process:
         log.info("service stops", agent=self.agent.core.name, within_seconds=deadline)
         self.systemd.send("STOPPING=1")
         if self._start is None or not self._start.cancel():
-            self._tasks.start(self.agent.lifecycle.stop(deadline=deadline))
+            self._tasks.start(self.agent.stop(deadline=deadline))
 
     def _on_stop_command(self) -> None:
         self._is_to_stay_away = True
@@ -219,7 +219,7 @@ class Process:
 
     async def _start_agent(self) -> bool:
         """Start the agent; return False if the stop was requested meanwhile. Raises: CannotStartError, ConfigError."""
-        self._start = asyncio.create_task(self.agent.lifecycle.start(resume=self._is_to_resume), name="start")
+        self._start = asyncio.create_task(self.agent.start(resume=self._is_to_resume), name="start")
         try:
             await self._start
         except asyncio.CancelledError:
@@ -237,7 +237,7 @@ class Process:
         finally:
             self._start = None
         if self._terms and self.agent.core.state != "created":
-            await self.agent.lifecycle.stop(deadline=0.0)
+            await self.agent.stop(deadline=0.0)
         return not self._terms
 
     def _signal_draft(self, action: str) -> AuditDraft:

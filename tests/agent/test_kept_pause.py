@@ -107,7 +107,7 @@ async def test_the_pause_of_a_service_outlives_its_stop_and_that_of_a_program_do
     clock: VirtualClock, tmp_path: Path, is_paused: bool
 ) -> None:
     agent = agent_on(Memory.open(f"sqlite:///{tmp_path}/m.db"), clock)
-    agent.lifecycle.ends_pause = not is_paused
+    agent.ends_pause = not is_paused
     async with agent:
         await agent.pause()
         await agent.resume()

@@ -88,7 +88,7 @@ async def test_stopping_closes_every_alert_and_giving_up_none(clock: VirtualCloc
     assert agent.health.alerts == {}
     async with agent:
         await clock.sleep(20)
-        agent.lifecycle.fail("for a test")
+        agent.fail("for a test")
         assert list(agent.health.alerts) == ["failing"]
 
 

@@ -628,7 +628,7 @@ async def test_a_generator_exit_of_a_module_is_an_error_of_its_phase(
     assert {event.phase for event in lab.errors} == {phase}
     assert {event.error.detail["type"] for event in lab.errors} == {"GeneratorExit"}
     assert len(lab.outcomes) > 1
-    assert lab.agent.lifecycle.failure == ""
+    assert lab.agent.failure == ""
 
 
 async def test_a_generator_exit_of_a_streamed_plan_is_an_error_of_the_plan(clock: VirtualClock) -> None:

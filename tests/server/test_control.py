@@ -847,7 +847,7 @@ def test_an_agent_whose_event_loop_is_shut_down_ends_promptly_and_can_start_in_a
     asyncio.run(start_and_leave())
 
     assert agent.state == "failed"
-    assert "outside" in agent.lifecycle.failure
+    assert "outside" in agent.failure
     assert log == ["open plan", "close plan"]
 
     async def again() -> None:

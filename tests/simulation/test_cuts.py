@@ -359,7 +359,7 @@ async def waiting(agent: Agent) -> None:
 
 
 async def ran(agent: Agent) -> None:
-    stopping = asyncio.get_running_loop().call_later(3.0, lambda: agent.lifecycle.request_stop())
+    stopping = asyncio.get_running_loop().call_later(3.0, lambda: agent.request_stop())
     try:
         await agent.run()
     finally:
