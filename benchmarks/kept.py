@@ -23,9 +23,9 @@ from memory import Memory
 from perception.sense import Sense
 from spar import Action, Agent, Call, Experience, Perception, tool
 from spar.channels.conversations import ChannelAttachment
+from spar.data.learning.abilities import KnownAbilities, ToolTrial, ability_key, learn
 from spar.events import RunEnded
 from spar.ports.channel import ChannelLimits, ChannelSpec
-from spar.records.abilities import KnownAbilities, ToolTrial, ability_key, learn
 from spar.records.journal import RowChange
 from spar.testing import MemoryChannel
 

@@ -33,11 +33,11 @@ from perception.stages.intent import IntentSettings, recognise
 from perception.stages.priority import PrioritySettings, Scale, prioritise
 from perception.stages.templates.collapse import TemplateSettings, collapse
 from perception.stages.templates.tree import Template, TemplateTree
+from spar.data.learning.situations import MOST_ENTITIES
 from spar.decoding import convert, converted, misfit, worded
 from spar.errors import ConfigError
 from spar.ids import new_id
 from spar.records.perceived import Examined
-from spar.records.situations import MOST_ENTITIES
 from spar.types import Perception, replace
 
 REMEMBERED = 1_000  # latest decisions on removed perceptions

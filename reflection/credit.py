@@ -28,11 +28,11 @@ import msgspec
 from msgspec import Struct, field
 
 from spar.data.bounded import SharedDict
+from spar.data.learning.abilities import ToolTrial
+from spar.data.learning.situations import is_exact
 from spar.data.text import safe_line
 from spar.decoding import convert
 from spar.protocols import ModuleRows
-from spar.records.abilities import ToolTrial
-from spar.records.situations import is_exact
 from spar.types import ActionResult, Credit, Experience, Feedback, Perception, TriedCall, Trust, replace
 
 #: Bound of the tools that the line of a sequence names.

@@ -24,10 +24,10 @@ from msgspec import Struct
 
 from reflection.causes import STRUCTURAL, cause_of, fault_cause, kind_of
 from spar.data.json_safe import plain
+from spar.data.learning.abilities import ToolTrial
+from spar.data.learning.situations import kind_of_task, of_strangers, situation_of, whoever
 from spar.data.scrub import scrub, scrubbed
 from spar.data.text import safe_line
-from spar.records.abilities import ToolTrial
-from spar.records.situations import kind_of_task, of_strangers, situation_of, whoever
 from spar.types import Action, ActionResult, Call, CallFailure, CallResult, Experience, Perception, TriedCall, Trust
 
 #: Source of the perceptions that carry recalled text.

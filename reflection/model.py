@@ -37,10 +37,10 @@ from reflection.question import INSTRUCTIONS, Matter, open_calls, question, sche
 from reflection.reflect import Reflect, incident_of
 from spar.clock import Clock
 from spar.data.bounded import SharedDict
+from spar.data.learning.abilities import ENOUGH_TRIALS, known_of
 from spar.decoding import converted
 from spar.errors import ContractError, SparError
 from spar.protocols import Ask, Context, Host, Lent, ModelQuestion, ModuleRows
-from spar.records.abilities import ENOUGH_TRIALS, known_of
 from spar.threads import BoundedCalls
 from spar.types import ActionResult, Advised, Fault, Reflection, Trust, replace
 

@@ -19,10 +19,10 @@ from reflection.causes import explain, retry_after
 from reflection.credit import CreditBook, Judged, Step, cases_of, credits_of, sequence_of, word_of_calls, words_in
 from reflection.lessons import MOST_CALLS, OPEN, Outcome, experience_of, judge, texts_of, trials_of
 from spar.clock import Clock, SystemClock
+from spar.data.learning.abilities import DAY, ChangedAbilities, Fading, ToolTrial, known_of, tools_at
+from spar.data.learning.situations import names_of, whoever
 from spar.events import ErrorOccurred
 from spar.protocols import Context, Host, ModuleRows
-from spar.records.abilities import DAY, ChangedAbilities, Fading, ToolTrial, known_of, tools_at
-from spar.records.situations import names_of, whoever
 from spar.types import (
     Ability,
     Action,

@@ -21,10 +21,10 @@ from acting.sandbox.command_fingerprint import file_digest, operands, why_not_st
 from acting.tooling.context import ToolContext
 from acting.tooling.tool_schema import object_schema, text_of
 from spar.clock import Clock, SystemClock
+from spar.data.skills import FILE, parse_skill
 from spar.errors import ConfigError, PermanentError, SparError
 from spar.ports.services import Level, ProgramEnd, objection_to_words
 from spar.protocols import Effect, Home, Host
-from spar.records.skills import FILE, parse_skill
 from spar.threads import Threads
 from spar.types.values import GRANTABLE
 

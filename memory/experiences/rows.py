@@ -24,10 +24,10 @@ from memory.experiences import recall
 from memory.inserts import where
 from memory.sqlite import seals
 from spar.checks import PLAIN, problem_of
+from spar.data.learning.situations import wording
 from spar.data.scrub import masked
 from spar.errors import ContractError
 from spar.failpoints import armed, crashpoint
-from spar.records.situations import wording
 from spar.types import Experience, replace
 
 if TYPE_CHECKING:

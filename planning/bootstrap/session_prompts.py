@@ -20,10 +20,10 @@ from planning.bootstrap.skills import Skill
 from planning.bootstrap.snapshots import Snapshots
 from spar.checks import shorten
 from spar.data.bounded import BoundedDict
+from spar.data.skills import FILE
 from spar.errors import PermanentError
 from spar.hooks import PromptFile
 from spar.protocols import CALLED_FOR, Context, Effect, Host
-from spar.records.skills import FILE
 from spar.types import Fault, Trust
 
 #: Characters of a file beside a skill. Encoded as a tool's result, they fit into what a model is shown without a cut.

@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from planning.bootstrap.reading import Key, UnreadableError, key_of, read_text
 from planning.prompt.shorten import to_json
+from spar.data.skills import FILE, parse_skill
 from spar.errors import ConfigError
 from spar.protocols import Home
-from spar.records.skills import FILE, parse_skill
 from spar.types import Trust
 
 MOST_SKILLS: Final = 100

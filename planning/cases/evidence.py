@@ -24,7 +24,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from planning.cases.situations import LOOKED_AT, Situation, is_same
-from spar.records.situations import wording
+from spar.data.learning.situations import wording
 from spar.types import Experience, TriedCall
 
 #: Weight of the most similar case, in trials: without and with cases of the same situation.

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from spar.records.situations import is_exact
+from spar.data.learning.situations import is_exact
 from spar.types import Experience, Fault
 
 #: Number of experiences that are recalled for a decision.

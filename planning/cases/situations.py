@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from spar.data.learning.situations import wording
 from spar.data.scrub import scrub
 from spar.data.text import safe_line
-from spar.records.situations import wording
 from spar.types import Experience, Perception, Trust
 
 #: Characters of a text that are compared, and characters that are read for that.

@@ -19,9 +19,9 @@ from planning.prompt.render import LIMIT
 from planning.prompt.shorten import head_and_tail, shown_json, to_json
 from planning.prompt.tool_specs import mapping
 from spar.data.json_safe import plain
+from spar.data.learning.abilities import is_known, known_of
+from spar.data.learning.situations import of_strangers, reported_entities, situation_of
 from spar.protocols import Context
-from spar.records.abilities import is_known, known_of
-from spar.records.situations import of_strangers, reported_entities, situation_of
 from spar.types import Ability, CallResult, Experience, Perception, Trust
 
 Message = dict[str, Any]

@@ -33,9 +33,9 @@ from planning.rules.templates import Facts
 from planning.rules.tool_choice import has_failed
 from planning.rules.verification import Verifications
 from spar.clock import Clock, SystemClock
+from spar.data.learning.situations import of_strangers, situation_of
 from spar.ports.planners import RuleLook
 from spar.protocols import Context, Host, WrittenCall
-from spar.records.situations import of_strangers, situation_of
 from spar.threads import OTHERS_TURN
 from spar.types import Ability, Action, Perception
 

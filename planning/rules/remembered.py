@@ -20,8 +20,8 @@ from planning.cases.recalled import Recalled, recall_at
 from planning.cases.situations import Situation, has_same_params, is_same, situation
 from spar.clock import Clock
 from spar.data.bounded import SharedDict
+from spar.data.learning.situations import thing_named, things_of
 from spar.data.scrub import MASK
-from spar.records.situations import thing_named, things_of
 from spar.types import Experience, Perception, TriedCall, Trust
 
 #: The sign of a cut in a stored parameter, and the first sign of a reference in a parameter.

@@ -7,7 +7,7 @@ Optimism under uncertainty: the tool with the highest plausible ability wins. So
 and one that keeps failing loses it. Of equal tools the first one in the rule wins.
 Source: upper credible bounds of a posterior as an index, Kaufmann, Cappé, Garivier, "On Bayesian Upper Confidence
 Bounds for Bandit Problems", AISTATS 2012; mean plus `WIDTH` standard deviations stands for the Beta quantile here.
-For a new task the ability at similar tasks is taken (`spar.records.abilities`).
+For a new task the ability at similar tasks is taken (`spar.data.learning.abilities`).
 
 Where there are cases of situations like this one (`planning.cases`), they decide, and ability decides only between
 equals: situations of one kind of task may need different tools. But where nearly all trials of the kind of task were
@@ -29,8 +29,8 @@ from msgspec import Struct
 from planning.cases.evidence import NO_EVIDENCE, Case, Evidence, evidence_of
 from planning.cases.failures import KnownFailure, known_failure, other_value
 from planning.cases.situations import Situation
-from spar.records.abilities import ability_key, is_known, known_of
-from spar.records.situations import is_of_strangers, kind_of_task, looked_up, whoever
+from spar.data.learning.abilities import ability_key, is_known, known_of
+from spar.data.learning.situations import is_of_strangers, kind_of_task, looked_up, whoever
 from spar.types import Ability, Learnt
 
 #: Weight of ability beside cases: just enough to choose between tools with equal cases.

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from spar.budgets.budgets import Budgets
     from spar.config.load import Settings
     from spar.config.tables.agent import BudgetSettings, RunSettings
+    from spar.data.learning.abilities import KnownAbilities
     from spar.protocols import Home, Host
-    from spar.records.abilities import KnownAbilities
     from spar.session.control.forks import Forks
 
 _MAKING = RLock()  # sensors may push from threads of their own

@@ -11,5 +11,7 @@ patterns    compiles and matches patterns in time linear in the text
 bounded     a dictionary of bounded size that drops the oldest
 reply       decides which of a run's texts people read as its answer
 scrub       removes secrets from text and tables
+skills      skills in the Agent Skills format
+learning/   the names of situations; the ability of a tool at a task
 text        draws text and values so that nothing in them hides, moves or imitates other text; compares texts
 """

@@ -38,9 +38,9 @@ from spar.types import (
 )
 
 if TYPE_CHECKING:
+    from spar.data.learning.abilities import ReadAbilities
     from spar.facts import WorkHandedOut
     from spar.loop.plan_stream import OpenPlan
-    from spar.records.abilities import ReadAbilities
     from spar.state.apply import SessionState
 
 #: Key of the standing session, whose phase sense polls the sensors.

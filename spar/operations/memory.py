@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 from msgspec.structs import asdict
 
+from spar.data.learning.abilities import MemoryDecision
 from spar.data.text import one_line, value_line
 from spar.operations.history import CycleId, Session
 from spar.operations.operation import AgentStore, AuditRule, Column, CommandForm, Nothing, Since, chosen, operation
-from spar.records.abilities import MemoryDecision
 from spar.records.transcript import FoundEntry
 from spar.review.render import moment
 from spar.types import Experience, replace

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from spar.clock import SystemClock, Timer
 from spar.config.tables.settings import Loaded
+from spar.data.learning.abilities import AgedAbilities, KnownAbilities
 from spar.decoding import convert
 from spar.errors import SparError
 from spar.hooks import Hooks
@@ -31,7 +32,6 @@ from spar.ports.planners import AnswerTo, OptionalPlanner
 from spar.ports.rows import rows_in
 from spar.ports.store import DurableStore, InspectsExperiences
 from spar.protocols import Context, Home, Host, Lent
-from spar.records.abilities import AgedAbilities, KnownAbilities
 from spar.records.transcript import Entry, still_read
 from spar.replay.difference import matched_rules
 from spar.replay.tape import Inputs
@@ -132,7 +132,7 @@ class PastStore:
         if not self._abilities:
             return {}
         at = self._clock.at.timestamp()
-        return AgedAbilities(KnownAbilities(one for one in self._abilities if one.at < at), self._clock)
+        return AgedAbilities(KnownAbilities(one for one in self._abilities if one.at < at), self._clock.now)
 
 
 def conversation_before(entries: Sequence[Entry], at: datetime) -> Sequence[Entry]:

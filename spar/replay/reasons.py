@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from spar.data.learning.abilities import Case, MemoryDecision
 from spar.data.text import one_line
 from spar.ports.planners import RuleLook
-from spar.records.abilities import Case, MemoryDecision
 from spar.records.approvals import Approval
 from spar.replay.difference import matched_rules, rule_of
 from spar.replay.tape import by_hand

@@ -393,7 +393,7 @@ class Experience(Value, frozen=True):
     """Memory of a cycle. `success` is None while nobody knows whether the cycle worked.
 
     `situation` is one line; `said` and `answer` are the full texts of people and of the reply, for recall by search.
-    `key` is the most exact name of the situation (`spar.records.situations`), `calls` are the tried calls in order.
+    `key` is the most exact name of the situation, `calls` are the tried calls in order.
     Similar experiences are stored as one: `count` says how often it was made, `at` when last, `first_at` when first.
     `helped` and `harmed` count the decisions that used it and went well or badly; `score` is 0..1.
     """

@@ -43,7 +43,7 @@ UNUSED = (
     "spar.health.models", "spar.journal.cycle_log", "spar.journal.failed_work", "spar.journal.in_memory",
     "spar.journal.restart", "spar.journal.state.abilities", "spar.journal.state.stored_state",
     "spar.loop.plan_stream", "spar.parts.factory", "spar.parts.registry", "spar.ports.channel", "spar.ports.store",
-    "spar.records.abilities", "spar.records.approvals", "spar.records.senders", "spar.review", "spar.runs.outbox",
+    "spar.data.learning.abilities", "spar.records.approvals", "spar.records.senders", "spar.review", "spar.runs.outbox",
     "spar.runs.run_log", "spar.runs.text_blocks", "spar.runs.transcripts", "spar.session.control",
 )  # fmt: skip
 

@@ -212,7 +212,7 @@ async def test_successes_that_a_stranger_brings_about_drive_no_tool_up_where_the
 async def test_a_stranger_who_names_many_things_pushes_no_ability_of_the_trusted_out(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spar.records.abilities.MOST_OF_STRANGERS", 8)
+    monkeypatch.setattr("spar.data.learning.abilities.MOST_OF_STRANGERS", 8)
     await shop.decided()
     before = dict(shop.agent.abilities)
     for number in range(12):

@@ -6,9 +6,9 @@ import pytest
 
 from planning.llm.planner import ModelPlanner
 from spar import Agent, Decision, HookContext, PromptFile
+from spar.data.learning.abilities import ability_key
 from spar.errors import ConflictError
 from spar.operations.sessions import prompt_of
-from spar.records.abilities import ability_key
 from spar.records.run_options import RunOptions
 from spar.testing import ScriptedModel, VirtualClock
 from spar.types import Ability

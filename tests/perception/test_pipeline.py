@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from perception import Pipeline
 from perception.stages import classify, intent
 from perception.stages.dedup import StageResult
+from spar.data.learning.situations import situation_of
 from spar.errors import ConfigError
-from spar.records.situations import situation_of
 from spar.types import Perception
 from tests.effort import growth, hang_guard
 from tests.forced import forced

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reflection.lessons import trial_of
-from spar.records.abilities import Fading, ToolTrial, updated
+from spar.data.learning.abilities import Fading, ToolTrial, updated
 from spar.types import Ability, Call, CallResult, Fault
 
 

@@ -17,8 +17,7 @@ from planning.rules.tool_choice import choose
 from reflection import Reflect
 from reflection.reflect import best_at
 from spar.clock import SystemClock
-from spar.protocols import Context
-from spar.records.abilities import (
+from spar.data.learning.abilities import (
     AgedAbilities,
     Fading,
     KnownAbilities,
@@ -30,7 +29,8 @@ from spar.records.abilities import (
     learn,
     share_left,
 )
-from spar.records.situations import names_of, of_strangers, situation_of, task_name
+from spar.data.learning.situations import names_of, of_strangers, situation_of, task_name
+from spar.protocols import Context
 from spar.types import Ability, Action, ActionResult, Call, CallResult, Fault, Perception, Trust, replace
 from tests.effort import Effort
 
@@ -79,7 +79,7 @@ async def test_reflecting_costs_the_same_however_many_tools_and_tasks_are_known(
     async def effort(tools: int, tasks: int) -> int:
         known = KnownAbilities(Ability(f"t{tool}", "k", 0.4, 0.1, 5) for tool in range(tools))
         known.put(Ability("a", f"other{task}", 0.5, 0.1, 5) for task in range(tasks))
-        reflect, context = Reflect(), Context("a", "c", abilities=AgedAbilities(known, ClockOf(1.0)))
+        reflect, context = Reflect(), Context("a", "c", abilities=AgedAbilities(known, ClockOf(1.0).now))
         for _ in range(2):
             with Effort() as spent:
                 assert len((await reflect.reflect(result, context)).abilities) == 1
@@ -134,7 +134,7 @@ def test_evidence_fades_as_if_each_trial_were_written_to_all_tools_of_its_task(
     for start in range(0, len(trials), at_once):
         group = trials[start : start + at_once]
         now += group[0][4]
-        read = ReadAbilities(known, ClockOf(now))
+        read = ReadAbilities(known, ClockOf(now).now)
         new = [ToolTrial(tool, task, success, weight=weight) for tool, task, success, weight, *_ in group]
         learnt = learn(new, read, fading=fading, now=now)
         known.put([read.taken(ability) for ability in learnt])
@@ -158,7 +158,7 @@ def test_evidence_fades_as_if_each_trial_were_written_to_all_tools_of_its_task(
 
 def test_two_tools_that_are_tried_side_by_side_fade_one_another() -> None:
     known = KnownAbilities(learn([ToolTrial("a", "x", True), ToolTrial("b", "x", False)] * 9, {}, now=1.0))
-    reads = [ReadAbilities(known, ClockOf(1.0)) for _ in range(2)]
+    reads = [ReadAbilities(known, ClockOf(1.0).now) for _ in range(2)]
     learnt = [learn([ToolTrial(tool, "x", True)], read, now=1.0) for tool, read in zip("ab", reads, strict=True)]
 
     for [ability], read in zip(learnt, reads, strict=True):
@@ -346,7 +346,7 @@ def test_what_was_learnt_fades_with_time_too() -> None:
     known = KnownAbilities(learn([ToolTrial("a", "x", False)] * 20, {}, now=day))
 
     bad, after_a_month, after_a_year = (
-        known_of("a", "x", AgedAbilities(known, ClockOf(day * days))) for days in (1, 31, 366)
+        known_of("a", "x", AgedAbilities(known, ClockOf(day * days).now)) for days in (1, 31, 366)
     )
 
     assert bad is not None
@@ -363,7 +363,7 @@ def test_what_has_faded_leaves_no_tool_out_and_hides_nothing_that_is_known_of_ta
     known = KnownAbilities(learn([ToolTrial("a", "k/i[web1]#r", False)] * 20, {}, now=day))
     of_all = replace(known["a|k/i#r"], estimate=0.8, uncertainty=0.05, trials=60, at=366 * day)
     known["a|k/i#r"] = of_all
-    soon, later = (AgedAbilities(known, ClockOf(day * days)) for days in (2, 366))
+    soon, later = (AgedAbilities(known, ClockOf(day * days).now) for days in (2, 366))
 
     assert choose(["a"], "k/i[web1]#r", soon, 0.6) is None
     assert choose(["a"], "k/i[web1]#r", later, 0.6) == "a"
@@ -375,7 +375,7 @@ def test_what_has_faded_leaves_no_tool_out_and_hides_nothing_that_is_known_of_ta
 @pytest.mark.parametrize("known", [0, 1, 30])
 def test_what_two_learn_side_by_side_is_what_they_would_learn_one_after_the_other(known: int) -> None:
     kept = KnownAbilities(learn([ToolTrial("a", "x", True)] * known, {}, now=1.0))
-    read = ReadAbilities(kept, ClockOf(1.0))
+    read = ReadAbilities(kept, ClockOf(1.0).now)
     [told] = learn([ToolTrial("a", "x", False, 3.0)], read, now=1.0)
     [first] = learn([ToolTrial("a", "x", False)], kept, now=1.0)
     kept[ability_key("a", "x")] = first

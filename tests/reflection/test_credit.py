@@ -9,10 +9,10 @@ import pytest
 from reflection import Reflect
 from reflection.credit import MOST_OF_THREAD, MOST_STEPS, MOST_THREADS, RETURN, CreditBook, Judged, Step
 from spar.clock import SystemClock
+from spar.data.learning.abilities import ability_key
 from spar.events import ErrorOccurred
 from spar.hooks import Hooks
 from spar.protocols import Context, Host
-from spar.records.abilities import ability_key
 from spar.types import (
     Ability,
     Action,

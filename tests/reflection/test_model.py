@@ -13,10 +13,10 @@ from reflection import Reflect
 from reflection.advice import read
 from reflection.model import HOLDS, HOUR, ModelReflect
 from reflection.question import LONGEST_LESSON, Matter
+from spar.data.learning.abilities import ability_key
 from spar.errors import ContractError, PermanentError, TransientError
 from spar.protocols import Context, Lent, ModelQuestion
 from spar.protocols.tools import ToolTerms
-from spar.records.abilities import ability_key
 from spar.testing import VirtualClock
 from spar.testing.contracts import check_reflector
 from spar.types import (

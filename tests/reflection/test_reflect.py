@@ -12,8 +12,8 @@ from msgspec import to_builtins
 
 from reflection import Reflect
 from spar.clock import SystemClock
+from spar.data.learning.abilities import AgedAbilities, KnownAbilities
 from spar.protocols import Context
-from spar.records.abilities import AgedAbilities, KnownAbilities
 from spar.types import (
     Ability,
     Action,
@@ -233,7 +233,7 @@ async def test_a_large_plan_is_reflected_on_in_slices_and_its_tools_are_compared
                 await asyncio.sleep(0)
 
         others = asyncio.create_task(count())
-        reflection = await Reflect().reflect(result, context(abilities=Counting(known, SystemClock())))
+        reflection = await Reflect().reflect(result, context(abilities=Counting(known, SystemClock().now)))
         is_over = True
         await others
         assert sum(ability.trials for ability in reflection.abilities if ability.task == "alert") == calls + 30 * 50

@@ -11,11 +11,11 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, Context, Decision, Perception, tool
 from spar.data.json_safe import size_of
+from spar.data.learning.abilities import MOST_ABILITIES
 from spar.errors import NotReadyError
 from spar.events import MessageSent, RunEnded, RunStarted
 from spar.hooks import POINTS as KNOWN
 from spar.loop.cycle import Cycle
-from spar.records.abilities import MOST_ABILITIES
 from spar.records.runs import Receipt
 from spar.records.transcript import Entry
 from spar.testing import VirtualClock

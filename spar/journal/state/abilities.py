@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from spar.data.learning.abilities import AgedAbilities, KnownAbilities, ReadAbilities, ability_key
 from spar.decoding import convert
 from spar.loop.core import Core
-from spar.records.abilities import AgedAbilities, KnownAbilities, ReadAbilities, ability_key
 from spar.records.journal import RowChange
 from spar.threads import OTHERS_TURN, SLICE
 from spar.types import Ability, Reflection
@@ -59,8 +59,8 @@ class Abilities:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.known = KnownAbilities()
-        self.aged = AgedAbilities(self.known, core.clock)
-        self.read = partial(ReadAbilities, self.known, core.clock)
+        self.aged = AgedAbilities(self.known, core.clock.now)
+        self.read = partial(ReadAbilities, self.known, core.clock.now)
         self.learnt = LearningCounts()
         self._written: dict[str, Ability] = {}  # the abilities as the rows have them
         self._written_at: dict[str, float] = {}  # and the time in each

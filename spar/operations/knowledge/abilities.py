@@ -86,12 +86,12 @@ def _filter(given: AbilitiesChoice | HistoryChoice) -> Callable[[Ability], bool]
 async def list_abilities(store: AgentStore, given: AbilitiesChoice) -> list[AbilityRow]:
     """List the abilities of tools at kinds of tasks, as they are now; the last tried one first."""
     from spar.clock import SystemClock
+    from spar.data.learning.abilities import AgedAbilities, KnownAbilities
     from spar.ports.rows import rows_in
-    from spar.records.abilities import AgedAbilities, KnownAbilities
 
     is_chosen = _filter(given)
     rows = readable((await rows_in(store.memory, f"ability:{store.agent_name}")).values(), Ability)
-    abilities = AgedAbilities(KnownAbilities(sorted(rows, key=lambda ability: ability.at)), SystemClock())
+    abilities = AgedAbilities(KnownAbilities(sorted(rows, key=lambda ability: ability.at)), SystemClock().now)
     newest = [AbilityRow(**_fields(ability)) for ability in abilities.values() if is_chosen(ability)][::-1]
     return chosen(given, newest, lambda row: row.at)
 

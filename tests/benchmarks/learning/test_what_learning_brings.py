@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.environments import AlertsAndRemedies, DriftingTools, FrozenLake, LivedEpisode, SimulatedHost, live
 from planning.rules.tool_choice import choose
-from spar.records.abilities import KnownAbilities, ToolTrial, learn
+from spar.data.learning.abilities import KnownAbilities, ToolTrial, learn
 from spar.testing.clock import START
 from spar.types import Learning
 

@@ -15,10 +15,10 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, ErrorOccurred, Fault, Perception, tool
+from spar.data.learning.abilities import MOST_EXACT, ReadAbilities, ToolTrial, ability_key, evidence_of, learn
 from spar.journal.state.abilities import Abilities
 from spar.observe.sink import configure
 from spar.observe.stats import Snapshot
-from spar.records.abilities import MOST_EXACT, ReadAbilities, ToolTrial, ability_key, evidence_of, learn
 from spar.records.journal import RowChange
 from spar.testing import VirtualClock
 from spar.types import Ability, Reflection
@@ -171,7 +171,7 @@ async def test_a_flood_of_things_pushes_out_what_was_learnt_of_things_only() -> 
 
 
 async def test_what_another_process_has_forgotten_makes_room_for_other_things(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spar.records.abilities.MOST_EXACT", 2)
+    monkeypatch.setattr("spar.data.learning.abilities.MOST_EXACT", 2)
     known = [Ability("t", f"alert.disk[host{number}]", 0.7, 0.1, 1) for number in range(4)]
     async with worker(None) as agent:
         abilities = agent.agent_state.abilities
@@ -193,7 +193,7 @@ async def test_a_trial_changes_one_row_however_many_tools_are_known_at_its_task(
             abilities = agent.agent_state.abilities
             learnt = learn([ToolTrial(f"tool {number}", "message", True) for number in range(tools)], abilities.known)
             abilities.learn(Reflection(abilities=learnt), None)
-            read = ReadAbilities(abilities.known, agent.clock)
+            read = ReadAbilities(abilities.known, agent.clock.now)
 
             trial = Reflection(abilities=learn([ToolTrial("tool 0", "message", False)], read))
             changes = abilities.changes(abilities.learn(trial, read))

@@ -11,9 +11,9 @@ from planning.bootstrap.skills import MOST_SKILLS, Skills
 from planning.bootstrap.snapshots import Snapshots
 from planning.llm.planner import ModelPlanner
 from spar import Agent
+from spar.data.skills import SkillText, parse_skill
 from spar.errors import ConfigError, PermanentError
 from spar.protocols import CALLED_FOR, Home
-from spar.records.skills import SkillText, parse_skill
 from spar.testing import ScriptedModel, VirtualClock
 from tests.doubles import KeptRows
 from tests.planning.bootstrap.written import write

@@ -14,12 +14,12 @@ from planning.llm.response import MOST_MISFITS
 from planning.ports import TextDelta, ThoughtDelta, Usage
 from planning.resilience.provider_errors import provider_error
 from spar import Agent, tool
+from spar.data.learning.abilities import ability_key
 from spar.decisions.next_step import collected
 from spar.errors import ConfigError, ContractError, PermanentError, TransientError
 from spar.events import AssistantDelta, CallStarted, ErrorOccurred, ModelRequested, ReasoningDelta
 from spar.ports.budgets import BudgetError, BudgetRefusal
 from spar.protocols import Context, ModelQuestion
-from spar.records.abilities import ability_key
 from spar.testing import Fail, ScriptedModel, VirtualClock, stream
 from spar.types import Ability, Action, ActionResult, Call, CallResult, Experience, Fault, Perception
 from tests.planning.desk import Desk, Tool, calls_of, context, decided, message, planned, read_of

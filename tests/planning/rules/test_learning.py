@@ -13,11 +13,11 @@ from memory.experiences.search import Recalled
 from planning import RulesPlanner
 from planning.rules.remembered import EPISODE_LIMIT, RECALL_LIMIT
 from spar.clock import SystemClock
+from spar.data.learning.abilities import ability_key
 from spar.errors import ConfigError
 from spar.hooks import Hooks
 from spar.protocols import Context, Host
 from spar.protocols.tools import ToolTerms
-from spar.records.abilities import ability_key
 from spar.testing import RecordingEvents
 from spar.testing.clock import VirtualClock
 from spar.types import Ability, Action, Experience, Perception, Remedy, TriedCall, Trust, replace

@@ -15,9 +15,9 @@ from planning import RulesPlanner
 from planning.rule_counts import WRITTEN_AFTER
 from planning.rules import cooldowns
 from spar.clock import SystemClock
+from spar.data.learning.abilities import ability_key
 from spar.errors import ConfigError
 from spar.protocols import Context, Host, RunContext
-from spar.records.abilities import ability_key
 from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Ability, Perception, replace
 from tests.doubles import KeptRows

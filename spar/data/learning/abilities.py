@@ -17,14 +17,14 @@ Approach", 2017.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Reversible, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Reversible, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import Any, Final, Literal
 
 from msgspec import Struct, field
 
-from spar.clock import Clock
-from spar.records.situations import is_exact, is_of_strangers, looked_up, names_of
+from spar.data.learning.situations import is_exact, is_of_strangers, looked_up, names_of
 from spar.types import Ability, Experience, replace
 
 #: Number of trials from which on the experience with a more exact name is enough.
@@ -345,10 +345,10 @@ class KnownAbilities(MutableMapping[str, Ability]):
 class AgedAbilities(Mapping[str, Ability]):
     """Abilities as of now: evidence that has faded with trials and with time is left out when one is read."""
 
-    __slots__ = ("_clock", "_known")
+    __slots__ = ("_known", "_now")
 
-    def __init__(self, known: KnownAbilities, clock: Clock) -> None:
-        self._known, self._clock = known, clock
+    def __init__(self, known: KnownAbilities, now: Callable[[], datetime]) -> None:
+        self._known, self._now = known, now
 
     def halvings_of(self, task: str) -> float:
         """Return how often the trials at a task have halved evidence."""
@@ -359,7 +359,7 @@ class AgedAbilities(Mapping[str, Ability]):
         return self._known.tools_of(task)
 
     def __getitem__(self, key: str) -> Ability:
-        return aged(self._known[key], self._clock.now().timestamp())
+        return aged(self._known[key], self._now().timestamp())
 
     def get(self, key: str, default: Any = None) -> Any:
         return self[key] if key in self._known.stored else default
@@ -376,8 +376,8 @@ class ReadAbilities(AgedAbilities):
 
     __slots__ = ("_read", "_read_at")
 
-    def __init__(self, known: KnownAbilities, clock: Clock) -> None:
-        super().__init__(known, clock)
+    def __init__(self, known: KnownAbilities, now: Callable[[], datetime]) -> None:
+        super().__init__(known, now)
         #: What was read, as it was stored, and as it was after all trials at its task.
         self._read: dict[str, tuple[Ability, Ability] | None] = {}
         self._read_at: dict[str, float] = {}  # the halvings of the tasks that were read
@@ -389,7 +389,7 @@ class ReadAbilities(AgedAbilities):
         ability = self._known[key]
         self._read[key] = self._known.stored[key], ability
         self.halvings_of(ability.task)
-        return aged(ability, self._clock.now().timestamp())
+        return aged(ability, self._now().timestamp())
 
     def get(self, key: str, default: Any = None) -> Any:
         if key in self._known.stored:
