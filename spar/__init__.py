@@ -39,6 +39,8 @@ The core, from the inside out:
     review/       texts of approvals and calls in doubt for people
     runs/         runs, their inbox, their answers
     channels/     channels on which people talk with the agent, and alerts for people outside of the process
+    forks/        copies of sessions that go on by themselves
+    learning/     the abilities of tools, and feedback
     breakpoints/  breakpoints at which sessions stand, are looked at and changed
     nodes/        processes that run one agent together, each some of its sessions
     tracing/      traces of cycles, sent to an OpenTelemetry collector

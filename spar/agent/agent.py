@@ -241,7 +241,7 @@ class Agent(AgentParts):
         Args: run_id: the id of the run, or of a cycle; why: a reason, for people.
         Raises: LookupError for an unknown id, ConflictError while `memory.learning` is "off", NotReadyError.
         """
-        await self.conversations.feedback.give(run_id, good, why)
+        await self.attached("learning").give(run_id, good, why)
 
     async def accept(self, perception: Perception) -> bool:
         """Accept a perception so that it cannot be lost: with a memory that keeps a journal it is on disk on return.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spar.protocols import Home, Host
 from spar.state.apply import Ledger
+from spar.types import Feedback
 
 if TYPE_CHECKING:
     from spar.agent.submission import Conversations
@@ -36,11 +37,15 @@ def host_of(part: Any, parts: SessionParts, sessions: Sessions, conversations: C
         with suppress(LookupError):  # a run that is forgotten
             models.used(runs.get(run_id).session, tokens)
 
+    def judge(feedback: Feedback, done: Callable[[], None]) -> None:
+        """Apply later feedback of a part; nothing is learnt where learning is not installed."""
+        done() if parts.learning is None else parts.learning.later(feedback, done)
+
     return Host(core.name, core.clock, core.events, core.hooks, wake, state.state_store, home, sessions.resume, calls,
                 budgets, parts.setup.tools, conversations.transcripts, conversations.outbox.tell, submission.pursue,
                 runs.used, sessions.note, state.rows_of, is_current, partial(models.update, id(part)), count,
                 submission.accept, partial(models.problem, id(part)), conversations.records.conversation,
-                conversations.feedback.later, core.traceparent, *_of_nodes(state.memory, core.name))  # fmt: skip
+                judge, core.traceparent, *_of_nodes(state.memory, core.name))  # fmt: skip
 
 
 def _of_nodes(memory: Any, agent: str) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ port.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -37,21 +37,18 @@ from spar.runs.runs import Run, Runs
 from spar.session.parts import Holding
 from spar.session.sessions import Session, Sessions
 from spar.state.apply import Ledger
-from spar.types import Perception, Phase
+from spar.types import Ability, Perception, Phase
 
 if TYPE_CHECKING:
     from spar.agent.exchange import ModuleExchange
     from spar.agent.steps import Stepper
     from spar.agent.submission import Conversations
     from spar.attaching import Attachments
-    from spar.budgets.budgets import Budgets
     from spar.config.load import Settings
     from spar.config.tables.agent import BudgetSettings, RunSettings
-    from spar.data.learning.abilities import KnownAbilities
     from spar.protocols import Home, Host
-    from spar.session.control.forks import Forks
 
-_MAKING = RLock()  # sensors may push from threads of their own
+_MAKING = RLock()  # sensors may push from threads of their own, metrics are read in others
 
 
 @shared
@@ -159,9 +156,9 @@ class AgentParts(Lifecycle):
         return Stepper(self.core, self.setup, self.requests, self.sessions, self, self.open)
 
     @property
-    def forks(self) -> Forks:
+    def forks(self) -> Any:
         """Return the forks of its sessions, which are attached now at the latest."""
-        return cast("Forks", self.attached("forks"))
+        return self.attached("forks")
 
     # -- its figures
 
@@ -212,9 +209,9 @@ class AgentParts(Lifecycle):
         return tasks + threads + attached + len(self.core.hooks.left_behind) + len(self.core.events.left_behind)
 
     @property
-    def abilities(self) -> KnownAbilities:
+    def abilities(self) -> MutableMapping[str, Ability]:
         """Return what is known of each tool at each kind of task."""
-        return self.agent_state.abilities.known
+        return {} if self.learning is None else self.learning.known
 
     def caches(self) -> tuple[object, ...]:
         """Return the parts that may have caches to clear when memory runs short."""
@@ -222,14 +219,20 @@ class AgentParts(Lifecycle):
 
     def attached(self, name: str) -> Any:
         """Return the part of a built-in attachment, which is attached now at the latest. Raises: ConfigError."""
-        if name not in self.attachments.by_name:
-            defaults.attach(name, self.attachments.add)
+        with _MAKING:
+            if name not in self.attachments.by_name:
+                defaults.attach(name, self.attachments.add)
         return self.attachments.by_name[name].part
 
     @cached_property
-    def budgets(self) -> Budgets:
+    def learning(self) -> Any:
+        """Learning of its tools, which the first use attaches; None where that is not installed."""
+        return self.attached("learning") if defaults.is_installed("learning") else None
+
+    @cached_property
+    def budgets(self) -> Any:
         """Its budgets, which their first use attaches."""
-        return cast("Budgets", self.attached("budgets"))
+        return self.attached("budgets")
 
     def apply(self, settings: Settings) -> None:
         """Apply the settings that may change while the agent runs: pace, phases, policies, runs."""

@@ -19,7 +19,6 @@ from spar.errors import InboxFullError, NoRoomError
 from spar.facts import COMMAND
 from spar.hooks import HookContext
 from spar.ids import new_id
-from spar.journal.feedback import GivenFeedback
 from spar.loop.cycle import STANDING
 from spar.observe.logs import get_logger
 from spar.protocols import Home
@@ -384,7 +383,7 @@ class Conversations(Conversing):
     """Parts of one agent for its messages: their submission, commands, answers and transcripts, and its sessions as
     people see them."""
 
-    __slots__ = ("commands", "control", "feedback", "parts", "resets", "sessions", "stops", "submission")
+    __slots__ = ("commands", "control", "parts", "resets", "sessions", "stops", "submission")
 
     def __init__(self, parts: Lifecycle, attachments: Attachments, home: Home | None) -> None:
         core, state, sessions = parts.core, parts.agent_state, parts.sessions
@@ -396,14 +395,12 @@ class Conversations(Conversing):
         parts.runs.run_ended = self.run_ended
         self.outbox.interim.wants_blocks = lambda run: not attachments.has_growing(run.id)
         self.hooks = SessionHooks(core, parts.requests, parts.reports, self.transcripts, sessions.has_work_of)
-        self.feedback = GivenFeedback(core, parts.setup, state, parts.recovery, parts.runs, parts.requests,
-                                      sessions.by_key)  # fmt: skip
         self.stops = RunStops(parts, sessions)
         self.records = SessionRecords(core, state, self.transcripts)
         self.resets = Resets(parts, sessions, self.records, self.stops, parts.demand_open)
         self.control = SessionControl(parts, self.records, self.resets, home)
         self.control.forgets = attachments.forget
-        self.commands = Commands(parts, self.records, self.control, self.resets, self.stops, self.feedback)
+        self.commands = Commands(parts, self.records, self.control, self.resets, self.stops)
         self.submission = Submission(parts, self.stops, self.records, self.resets, self.commands)
 
     def run_ended(self, run: Run, end: End) -> None:

@@ -10,6 +10,5 @@ recovery      the work that earlier processes and failed attempts left; makes it
 restart       resumes the work that earlier processes left unfinished
 failed_work   retries failed work after a back-off, work that may have killed the process one piece at a time; keeps
               calls in doubt, and work that failed too often, until a person decides
-feedback      applies feedback on runs and cycles that have ended
 state/        the state of an agent that outlives its process
 """

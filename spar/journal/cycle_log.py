@@ -123,7 +123,7 @@ class CycleLog:
         answer, ended = None, tuple[str, ...]()
         if run is not None and item is not None and end is not None:
             answer, ended = run.status_at(end, core.clock.now()), (run.id,)
-        changes, besides = self._agent_state.abilities.changes(learnt) if learnt else (), None
+        changes, besides = self._agent_state.agent.learning.changes(learnt) if learnt else (), None
         if record is None:
             self._count(cycle, duration)
         else:

@@ -21,6 +21,7 @@ from spar.protocols import RunContext
 from spar.records.journal import Unfinished
 from spar.types import (
     PHASES,
+    Ability,
     Action,
     ActionResult,
     CallResult,
@@ -38,7 +39,6 @@ from spar.types import (
 )
 
 if TYPE_CHECKING:
-    from spar.data.learning.abilities import ReadAbilities
     from spar.facts import WorkHandedOut
     from spar.loop.plan_stream import OpenPlan
     from spar.state.apply import SessionState
@@ -181,7 +181,7 @@ class Cycle:
         self.result: ActionResult | None = None
         self.reflection: Reflection | None = None
         #: The agent's abilities (how well each tool works) as the reflector reads them; None: it did not read any.
-        self.abilities: ReadAbilities | None = None
+        self.abilities: Mapping[str, Ability] | None = None
         #: Functions that are called once the cycle has ended and its outcome is in the journal.
         self.when_closed: tuple[Callable[[], object], ...] = ()
         #: Seconds of each phase, in the order of `PHASES`; None for a phase that was not reached.

@@ -38,8 +38,8 @@ _ANSWERED: Final = "answered"
 _FIRST_LOOK = 0.05
 #: Seconds between two looks at answers to approvals.
 _ANSWERS_EVERY = 2.0
-#: Seconds between two looks at whether the agent is paused, and at what other nodes have learnt.
-_PAUSE_EVERY, _LEARNT_EVERY = 2.0, 60.0
+#: Seconds between two looks at whether the agent is paused.
+_PAUSE_EVERY = 2.0
 #: Seconds after which work that failed to be taken over is looked for again.
 _AGAIN_AFTER = 1.0
 #: Seconds for which a node waits for the end of a run of another one, and between two questions for more events.
@@ -450,9 +450,8 @@ def attach(agent: Attaching) -> OwnedSessions:
     agent.load(owned.load)
     agent.on(StateChanged, owned.resumed)
     agent.task("nodes", owned.serve)
-    control, state = agent.services.control, agent.services.state
+    control = agent.services.control
     agent.task("answers", partial(owned.every, _ANSWERS_EVERY, owned.read_answers))
     agent.task("pause", partial(owned.every, _PAUSE_EVERY, control.follow_pause))
-    agent.task("abilities", partial(owned.every, _LEARNT_EVERY, state.refresh_abilities))
     agent.close(owned.close)
     return owned

@@ -39,7 +39,7 @@ async def _change(conversations: Any, session: str, origin: Any, **given: Any) -
 
 
 async def _judge(conversations: Any, session: str, about: str, success: bool, why: str, by: FeedbackSource) -> None:
-    await conversations.feedback.give(about, success, why, by=by)
+    await conversations.parts.attached("learning").give(about, success, why, by=by)
 
 
 async def _forget(conversations: Any, session: str, by: str) -> Any:

@@ -199,7 +199,7 @@ async def feedback(service: Service, given: FeedbackBody) -> FeedbackReceipt:
     """Give feedback on a run that has ended, or on a cycle by its id: the agent learns from it.
 
     It is on disk when this answers."""
-    await _known(service.agent, service.agent.conversations.feedback.give(given.run_id, given.good, given.why))
+    await _known(service.agent, service.agent.attached("learning").give(given.run_id, given.good, given.why))
     return FeedbackReceipt(given.run_id, given.good)
 
 

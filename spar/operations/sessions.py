@@ -235,7 +235,6 @@ async def prompt_of(agent: AgentParts, session: str, message: str = "", *, with_
     Args: with_text: include the text of each part.
     Raises: ConflictError if the planner asks no model; and the errors of hooks that refuse the request.
     """
-    from spar.data.learning.abilities import AgedAbilities
     from spar.ports.any_part import has
     from spar.ports.planners import OptionalPlanner
     from spar.protocols import Context, RunContext
@@ -252,7 +251,7 @@ async def prompt_of(agent: AgentParts, session: str, message: str = "", *, with_
     first_message = Perception(message, source="messages", kind="message", session=session, trust="trusted")
     first = first_message if first_message.text else None  # without text the run has no message
     about = run.context() if run is not None else RunContext("preview", message, message=first, options=options)
-    abilities = AgedAbilities(agent.abilities, agent.core.clock.now)
+    abilities = {} if agent.learning is None else agent.learning.aged
     context = Context(agent.core.name, "", session, about, agent.memory, abilities, clock=agent.core.clock)
     return await planner.prompt([first_message] if message and run is None else [], context, with_text=with_text)
 

@@ -68,14 +68,14 @@ GIVEN: dict[str, dict[str, Given]] = {
 
 #: Built-in attachments in their order, each with the setting that attaches it.
 BUILT_IN = {
-    "budgets": "[budgets]", "forks": "a memory", "nodes": "memory.nodes = true", "senders": "[[channels]]",
-    "channels": "[[channels]]", "notices": "[[notifiers]]", "costs": "a configuration",
+    "budgets": "[budgets]", "forks": "a memory", "learning": "feedback", "nodes": "memory.nodes = true",
+    "senders": "[[channels]]", "channels": "[[channels]]", "notices": "[[notifiers]]", "costs": "a configuration",
     "tracing": "tracing.enabled = true", "breakpoints": "spar break add",
 }  # fmt: skip
 #: Those that an agent of a configuration has without that setting too, if they are installed: its store may have rows
 #: of earlier channels and notifiers, and people decide about senders before there is a channel. An agent with limits
 #: has attached its budgets already.
-ALWAYS = ("budgets", "forks", "senders", "channels", "notices", "costs")
+ALWAYS = ("budgets", "forks", "learning", "senders", "channels", "notices", "costs")
 
 
 def built_in(settings: Settings, registry: Registry) -> list[str]:

@@ -92,6 +92,10 @@ class TellsListeners(Protocol):
 class AgentControl(Protocol):
     """State changes of an agent, for parts that see a reason for one. All but the last three return at once."""
 
+    @property
+    def learning(self) -> Any:
+        """Return what it learns of its tools; None where that is not installed."""
+
     def request_pause(self) -> None:
         """Request a pause at the end of the current cycles."""
 

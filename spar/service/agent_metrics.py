@@ -246,6 +246,11 @@ def attached(agent: AgentParts, name: str) -> list[Any]:
     return [] if (part := agent.attachments.find(name)) is None else [part]
 
 
+def _learnt(name: str) -> Callable[[AgentParts], Samples]:
+    """Return a function that returns a count of what an agent has learnt."""
+    return lambda agent: None if agent.learning is None else getattr(agent.learning.learnt, name)
+
+
 def _channels(agent: AgentParts) -> dict[str, Outbox]:
     """Return the channels that are open, by name."""
     return {name: channel for channels in attached(agent, "channels")
@@ -327,14 +332,14 @@ PER_AGENT: tuple[Row, ...] = (
                 for name, sensor in sensors(a).items() for state in SENSOR_STATES}),
     ("gauge", "spar_abilities", "Abilities of tools in situations that are known", [], lambda a: len(a.abilities)),
     ("counter", "spar_learning_trials_total", "Calls from which the ability of a tool was learnt", [],
-     lambda a: a.agent_state.abilities.learnt.trials),
+     _learnt("trials")),
     ("counter", "spar_call_failures_total", "Calls that did not end well, by the kind of the cause", ["kind"],
-     lambda a: a.agent_state.abilities.learnt.failures),
+     _learnt("failures")),
     ("counter", "spar_feedback_total", "Feedback on how things went, by source: person, verify, environment",
-     ["source", "verdict"], lambda a: a.agent_state.abilities.learnt.feedback),
+     ["source", "verdict"], _learnt("feedback")),
     ("counter", "spar_reflection_requests_total",
      "Requests of the reflector to a model, by result: added, nothing, malformed, late, unanswered, "
-     "failed, limited", ["result"], lambda a: a.agent_state.abilities.learnt.advised),
+     "failed, limited", ["result"], _learnt("advised")),
     ("gauge", "spar_incidents_open", "Open incidents", ["severity"], lambda a: incidents(a, "open")),
     ("counter", "spar_incidents_opened_total", "Incidents that were opened, or opened again", ["severity"],
      lambda a: incidents(a, "opened")),

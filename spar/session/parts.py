@@ -174,6 +174,15 @@ class SessionParts:
         """Return the parts that only messages need, which the first one makes."""
         raise NotImplementedError
 
+    @property
+    def learning(self) -> Any:
+        """Return what the agent learns of its tools, attached now at the latest; None where that is not installed."""
+        raise NotImplementedError
+
+    def attached(self, name: str) -> Any:
+        """Return the part of a built-in attachment, which is attached now at the latest. Raises: ConfigError."""
+        raise NotImplementedError
+
     @cached_property
     def cycle_log(self) -> CycleLog | AgentState:
         """Log of its cycles; that of an agent whose memory keeps no journal has nothing to write."""

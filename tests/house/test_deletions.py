@@ -23,7 +23,8 @@ ATTACHMENTS = {
     "notices": (("spar/channels/notices.py",), ("notices",)),
     "budgets": (("spar/budgets",), ("budgets", "costs")),
     "costs": (("spar/budgets/costs.py",), ("costs",)),
-    "forks": (("spar/session/control/forks.py",), ("forks",)),
+    "forks": (("spar/forks",), ("forks",)),
+    "learning": (("spar/learning",), ("learning",)),
     "nodes": (("spar/nodes",), ("nodes",)),
     "tracing": (("spar/tracing",), ("tracing",)),
     "breakpoints": (("spar/breakpoints",), ("breakpoints",)),
@@ -42,9 +43,10 @@ PARTS = {"mail": (("spar/mail",), ("spar.channels", "spar.notifiers"))}
 COMMANDS["chat eval mcp top"] = (("spar/chat", "spar/evals", "spar/mcp", "acting/mcp", "spar/top"), ("spar.tools",))
 ALL = "all of them"
 ATTACHMENTS[ALL] = (
-    ("spar/channels", "spar/budgets", "spar/session/control/forks.py", "spar/nodes",
+    ("spar/channels", "spar/budgets", "spar/forks", "spar/learning", "spar/nodes",
      "spar/tracing", "spar/breakpoints"),
-    ("budgets", "channels", "notices", "senders", "costs", "forks", "nodes", "tracing", "breakpoints"))  # fmt: skip
+    ("budgets", "channels", "notices", "senders", "costs", "forks", "learning", "nodes", "tracing",
+     "breakpoints"))  # fmt: skip
 #: Tests that are run without all of them.
 TESTS = {ALL: ("tests/session/test_session.py",),
          "chat eval mcp top": ("tests/cli/test_nouns.py", "-k", "the_answer_of_the_store")}  # fmt: skip
@@ -174,7 +176,7 @@ import acting.executor, acting.notifiers, acting.tools.files, acting.tools.http,
 import memory.care.opening, memory.sqlite.full_text, memory.store, perception.sense, perception.sensors.directory
 import perception.sensors.host, perception.sensors.messages, perception.sensors.schedule, planning.rules.planner
 import reflection.reflect, spar.agent.agent, spar.agent.submission, spar.cli.main, spar.cli.nouns, spar.config.load
-import spar.journal.cycle_log, spar.journal.failed_work, spar.journal.restart, spar.journal.state.abilities
+import spar.journal.cycle_log, spar.journal.failed_work, spar.journal.restart
 import spar.runs.outbox, spar.runs.run_log, spar.session.session_hooks, spar.testing
 from acting.process.detect import offered
 from acting.process.program import environment, find_program

@@ -2,6 +2,5 @@
 
 agent_state        the state of an agent without a memory
 stored_state       loads and saves statistics and event numbers; gives experiences and cycles to the memory
-abilities          the agent's success counts for each tool, bounded, and their rows
 background_writer  stores experiences and cycles without a journal, in a background task
 """

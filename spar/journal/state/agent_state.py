@@ -1,4 +1,4 @@
-"""State of an agent without a memory: its abilities and counts, as long as its process lives.
+"""State of an agent without a memory: its counts, as long as its process lives.
 
 `spar.journal.state.stored_state` is that of an agent with one.
 """
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from spar.data.reply import End
     from spar.decisions.finish import Consequence
     from spar.journal.in_memory import JournalInMemory
-    from spar.journal.state.abilities import Abilities
     from spar.journal.state.background_writer import BackgroundWriter
     from spar.ports.rows import OwnRows
     from spar.ports.store import Journal, TranscriptStore
@@ -31,28 +30,21 @@ if TYPE_CHECKING:
 class AgentState:
     """State of one agent that nothing keeps, since it has no memory.
 
-    Args: agent: stops when another process has taken the memory over.
+    Attributes: agent: stops when another process has taken the memory over; has what it learns.
     """
 
     is_strict = False  # see `CycleLog`
 
-    __slots__ = ("__dict__", "_agent", "_core", "_reports", "_requests", "has_loaded", "has_pause", "memory",
+    __slots__ = ("__dict__", "_core", "_reports", "_requests", "agent", "has_loaded", "has_pause", "memory",
                  "stands_by", "stats", "writer")  # fmt: skip
 
     def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: ErrorReporter,
                  agent: AgentControl) -> None:  # fmt: skip
         self._core, self.memory, self.stats = core, memory, stats
-        self._requests, self._reports, self._agent = requests, reports, agent
+        self._requests, self._reports, self.agent = requests, reports, agent
         self.writer: BackgroundWriter | None = None
         self.has_loaded = self.has_pause = False
         self.stands_by = False  # whether the memory waits for a database that another process uses
-
-    @cached_property
-    def abilities(self) -> Abilities:
-        """Abilities of the agent, which the first reflection or reader makes."""
-        from spar.journal.state.abilities import Abilities
-
-        return Abilities(self._core)
 
     @property
     def state_store(self) -> Any:
@@ -98,7 +90,10 @@ class AgentState:
 
     def learn(self, cycle: Cycle) -> Sequence[str]:
         """Apply the abilities that a cycle taught; return the keys of changed and forgotten abilities."""
-        return [] if cycle.reflection is None else self.abilities.learn(cycle.reflection, cycle.abilities)
+        if cycle.reflection is None or (learning := self.agent.learning) is None:
+            return ()
+        keys: Sequence[str] = learning.learn(cycle.reflection, cycle.abilities)
+        return keys
 
     def remember(self, cycle: Cycle, duration: float) -> None:
         """Learn from a cycle, and give its experiences and its record to a memory without a journal, if there is

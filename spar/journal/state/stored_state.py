@@ -1,14 +1,14 @@
-"""State of an agent that outlives its process: experiences, cycle records, statistics, abilities, event numbers.
+"""State of an agent that outlives its process: experiences, cycle records, statistics, event numbers.
 
-Abilities are small rows (`spar.journal.state.abilities`), statistics are counts. With a journal they change in the
-closing transaction of each cycle that was not idle, so that a kill loses none; without one they are saved at the stop.
+Statistics are counts. With a journal they change in the closing transaction of each cycle that was not idle, so that a
+kill loses none; without one they are saved at the stop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -160,7 +160,7 @@ class StoredState(AgentState):
         log.error(message, agent=core.name, part=fault.part, reason=fault.message)
         core.events.publish(ErrorOccurred(cycle_id="", phase=fault.phase or "memory", error=fault, policy=policy))
         if is_fenced and core.state in ("running", "pausing"):
-            self._agent.fail(fault.message)  # its further work could not be kept
+            self.agent.fail(fault.message)  # its further work could not be kept
 
     def take_pause(self) -> str:
         """Return the time since which the former process was paused, once; "" if it was not."""
@@ -199,17 +199,19 @@ class StoredState(AgentState):
         events = self._core.events
         state = await _in_time(store.load(self._key("agent")), "the store's load")
         stats = await _in_time(self._counts(rows), "the store's rows")
-        abilities = await _in_time(rows.rows(self.abilities.owner), "the store's rows")
         former = state if isinstance(state, dict) else {}  # until format 5 all state was one value
         events.seq = max(events.seq, int(former.get("seq") or 0))
         self.stats.restore(stats or former.get("stats") or {})
         self.journalled_errors = dict(self.stats.errors_by_phase)
-        self.abilities.take_over(former.get("abilities") or [], abilities.values())
+        if abilities := former.get("abilities"):
+            await _in_time(self._make_rows(rows, abilities), "the store's rows")
 
-    async def refresh_abilities(self) -> None:
-        """Take over what other processes of this agent have learnt. Raises: errors of the store."""
-        if self._rows is not None:
-            await self.abilities.refresh(await _in_time(self._rows.rows(self.abilities.owner), "the store's rows"))
+    async def _make_rows(self, rows: Rows, abilities: Sequence[Mapping[str, Any]]) -> None:
+        """Write the abilities of a file of format 5 or earlier as the rows that it has not yet."""
+        owner = self._key("ability")
+        by_key = {f"{ability['tool']}|{ability['task']}": ability for ability in abilities}
+        known = await rows.rows(owner)
+        await rows.change([RowChange(owner, key, by_key[key]) for key in by_key.keys() - known.keys()])
 
     async def _counts(self, rows: Rows) -> dict[str, Any]:
         """Return the statistics of earlier processes."""
@@ -241,20 +243,18 @@ class StoredState(AgentState):
         await self._save(seq + SEQ_BLOCK)
 
     async def _save(self, seq: int) -> None:
-        """Write the state that no cycle's transaction has written; turn the single value of an older file into rows."""
+        """Write the state that no cycle's transaction has written."""
         store, rows = self.state_store, self._rows
         if store is None or rows is None:
             return
-        known, changes = self.abilities.unwritten()
         journal, counts = self.journal, self.stats.state() if any(self.stats.outcomes.values()) else None
-        if counts is not None and journal is None:
-            changes.append(RowChange(self._key("stats"), ACCOUNT, counts))
         try:
-            if counts is not None and journal is not None:
+            if counts is not None and journal is None:
+                change = RowChange(self._key("stats"), ACCOUNT, counts)
+                await _in_time(rows.change([change]), "the store's rows")
+            elif counts is not None and journal is not None:
                 self.pending_counts, self.journalled_errors = {}, dict(self.stats.errors_by_phase)
                 journal.append(TotalsCounted(total=counts), self._core.name)
-            await _in_time(rows.change(changes), "the store's rows")
-            self.abilities.has_written(known)
             await _in_time(store.save(self._key("agent"), {"seq": seq}), "the store's save")
         except Exception as error:
             self._core.log.error("state not saved", agent=self._core.name, reason=str(error))

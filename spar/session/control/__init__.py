@@ -5,6 +5,5 @@ commands         carries out the commands that people write in messages, for exa
 session_views    sessions as people see them, and the pages of their list
 session_records  the records of the sessions: the last used ones in memory, all of them in the store; when one is over;
                  checks of their options against the planner and the sender's trust
-forks            copies a conversation into a session that goes on by itself
 resets           aborts runs, whether they wait or run, and resets a session: its transcript starts anew
 """

@@ -18,7 +18,6 @@ from spar.data.text import one_line
 from spar.errors import SparError
 from spar.facts import COMMAND
 from spar.hooks import HookContext
-from spar.journal.feedback import GivenFeedback
 from spar.records.audit import AuditDraft, auditing
 from spar.records.session import Origin, SessionRecord
 from spar.runs.runs import Run
@@ -65,12 +64,12 @@ def command_of(text: str) -> Command | None:
 class Commands:
     """The commands of one agent's sessions."""
 
-    __slots__ = ("_answers", "_control", "_feedback", "_parts", "_records", "_resets", "_stops")
+    __slots__ = ("_answers", "_control", "_parts", "_records", "_resets", "_stops")
 
     def __init__(self, parts: SessionParts, records: SessionRecords, control: SessionControl, resets: Resets,
-                 stops: RunStops, feedback: GivenFeedback) -> None:  # fmt: skip
+                 stops: RunStops) -> None:  # fmt: skip
         self._parts, self._records, self._control = parts, records, control
-        self._resets, self._stops, self._feedback = resets, stops, feedback
+        self._resets, self._stops = resets, stops
         self._answers: Mapping[str, Callable[[Run, Command], Awaitable[str]]] = {
             "new": self._begin_anew, "reset": self._begin_anew, "stop": self._stop, "status": self._status,
             "model": self._model, "feedback": self._judge,
@@ -182,7 +181,7 @@ class Commands:
         last = self._parts.runs.last_answered(run.session, before=run.accepted_at)
         if last is None:
             return "Nothing was answered here yet, as far as this process knows."
-        await self._feedback.give(last.id, _VERDICTS[verdict], why.strip())
+        await self._parts.attached("learning").give(last.id, _VERDICTS[verdict], why.strip())
         return f"It is kept: {verdict}."
 
     async def _model(self, run: Run, command: Command) -> str:

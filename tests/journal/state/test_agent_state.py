@@ -16,7 +16,6 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, ErrorOccurred, Fault, Perception, tool
 from spar.data.learning.abilities import MOST_EXACT, ReadAbilities, ToolTrial, ability_key, evidence_of, learn
-from spar.journal.state.abilities import Abilities
 from spar.observe.sink import configure
 from spar.observe.stats import Snapshot
 from spar.records.journal import RowChange
@@ -27,12 +26,12 @@ from spar.types import Ability, Reflection
 async def test_what_another_process_has_learnt_and_forgotten_is_taken_over(clock: VirtualClock) -> None:
     rows: dict[str, Any] = {}
 
-    def learn_at(process: Abilities, tool: str, rate: float) -> None:
+    def learn_at(process: Any, tool: str, rate: float) -> None:
         learnt = Reflection(abilities=[Ability(tool, "task", rate, 0.1, 1)])
         for change in process.changes(process.learn(learnt, None)):
             rows[change.key] = change.value
 
-    here, there = (Abilities(Agent(name="main", clock=clock).core) for _ in range(2))
+    here, there = (Agent(name="main", clock=clock).learning for _ in range(2))
     learn_at(there, "a", 0.2)
     learn_at(here, "b", 0.4)
     await here.refresh(rows)
@@ -46,7 +45,7 @@ async def test_what_another_process_has_learnt_and_forgotten_is_taken_over(clock
     del rows[ability_key("a", "task")]
     await here.refresh(rows)
     assert [known.tool for known in here.known.values()] == ["b"]
-    assert here.unwritten()[1] == []
+    assert here.unwritten() == []
 
 
 class States:
@@ -159,7 +158,7 @@ async def test_the_state_of_an_agent_is_kept_whatever_its_size(tmp_path: Path) -
 
 async def test_a_flood_of_things_pushes_out_what_was_learnt_of_things_only() -> None:
     async with worker(None) as agent:
-        abilities = agent.agent_state.abilities
+        abilities = agent.learning
         for number in range(3 * MOST_EXACT):
             abilities.learn(Reflection(abilities=[Ability("t", f"alert.disk[host{number}]", 0.7, 0.1, 1)]), None)
             if number == 0:
@@ -174,7 +173,7 @@ async def test_what_another_process_has_forgotten_makes_room_for_other_things(mo
     monkeypatch.setattr("spar.data.learning.abilities.MOST_EXACT", 2)
     known = [Ability("t", f"alert.disk[host{number}]", 0.7, 0.1, 1) for number in range(4)]
     async with worker(None) as agent:
-        abilities = agent.agent_state.abilities
+        abilities = agent.learning
         rows = {
             change.key: change.value
             for change in abilities.changes(abilities.learn(Reflection(abilities=known[:2]), None))
@@ -190,7 +189,7 @@ async def test_what_another_process_has_forgotten_makes_room_for_other_things(mo
 async def test_a_trial_changes_one_row_however_many_tools_are_known_at_its_task() -> None:
     for tools in (2, 200):
         async with worker(None) as agent:
-            abilities = agent.agent_state.abilities
+            abilities = agent.learning
             learnt = learn([ToolTrial(f"tool {number}", "message", True) for number in range(tools)], abilities.known)
             abilities.learn(Reflection(abilities=learnt), None)
             read = ReadAbilities(abilities.known, agent.clock.now)

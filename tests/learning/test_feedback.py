@@ -53,7 +53,7 @@ async def test_a_word_of_a_person_is_on_disk_when_it_is_accepted_and_changes_wha
         assert [(each.about, each.success, each.by, each.why) for each in heard] == [
             (run_id, False, "person", "the wrong disk")
         ]
-        assert agent.agent_state.abilities.learnt.feedback == {("person", "bad"): 1}
+        assert agent.learning.learnt.feedback == {("person", "bad"): 1}
 
     async with agent_of(Memory(f"sqlite:///{tmp_path.parent}/killed/m.db", ballast=0)) as agent:
         assert agent.abilities["clean|message"] == after
@@ -92,7 +92,7 @@ async def test_a_word_while_a_cycle_reflects_and_that_cycle_both_count(tmp_path:
         await agent.wait(receipt.run_id, 20)
 
         assert agent.abilities["clean|message"].trials == 3
-        assert agent.agent_state.abilities.learnt.trials == 3
+        assert agent.learning.learnt.trials == 3
         assert agent.abilities["clean|message"].estimate == pytest.approx(3 / 5, abs=0.02)
 
     async with agent_of(Memory(f"sqlite:///{tmp_path}/m.db", ballast=0)) as agent:
@@ -110,7 +110,7 @@ async def test_two_sessions_that_reflect_side_by_side_both_count() -> None:
         held.released.set()
         await agent.wait(slow.run_id, 20)
 
-        assert agent.abilities["clean|message"].trials == agent.agent_state.abilities.learnt.trials == 3
+        assert agent.abilities["clean|message"].trials == agent.learning.learnt.trials == 3
 
 
 async def test_a_word_on_the_cycle_that_reflects_is_kept_with_it(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_a_hook_behind_the_reflection_may_judge_its_own_run() -> None:
 
         await cleaned(agent)
 
-        assert agent.agent_state.abilities.learnt.feedback == {("person", "bad"): 1}
+        assert agent.learning.learnt.feedback == {("person", "bad"): 1}
         assert agent.abilities["clean|message"].trials == 2
 
 
@@ -185,7 +185,7 @@ async def test_without_a_memory_and_with_a_reflector_of_ones_own_it_is_taken_all
         await other.feedback(await cleaned(other), False)
 
         assert agent.abilities["clean|message"].trials == 2
-        assert other.agent_state.abilities.learnt.feedback == {("person", "bad"): 1}
+        assert other.learning.learnt.feedback == {("person", "bad"): 1}
 
 
 @pytest.mark.parametrize(("trust", "is_heard"), [("trusted", True), ("untrusted", False)])
@@ -200,7 +200,7 @@ async def test_a_reply_judges_the_last_run_where_its_sender_is_trusted_and_a_str
         answer = await agent.wait(receipt.run_id, 20)
 
         assert (answer.output == "It is kept: bad.") is is_heard
-        assert agent.agent_state.abilities.learnt.feedback == ({("person", "bad"): 1} if is_heard else {})
+        assert agent.learning.learnt.feedback == ({("person", "bad"): 1} if is_heard else {})
         first = min(await agent.memory.recall("clean the disk"), key=lambda each: each.at)
         assert first.success is not is_heard
 

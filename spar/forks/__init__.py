@@ -1,0 +1,4 @@
+"""Forks of sessions, attached.
+
+forks  copies a conversation into a session that goes on by itself
+"""
