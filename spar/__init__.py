@@ -40,6 +40,7 @@ The core, from the inside out:
     runs/         runs, their inbox, their answers
     channels/     channels on which people talk with the agent, and alerts for people outside of the process
     forks/        copies of sessions that go on by themselves
+    interim/      messages of runs before their ends
     learning/     the abilities of tools, and feedback
     breakpoints/  breakpoints at which sessions stand, are looked at and changed
     nodes/        processes that run one agent together, each some of its sessions

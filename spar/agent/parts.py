@@ -224,10 +224,14 @@ class AgentParts(Lifecycle):
                 defaults.attach(name, self.attachments.add)
         return self.attachments.by_name[name].part
 
+    def installed(self, name: str) -> Any:
+        """Return the part of a built-in attachment, attached now at the latest; None where it is not installed."""
+        return self.attached(name) if defaults.is_installed(name) else None
+
     @cached_property
     def learning(self) -> Any:
         """Learning of its tools, which the first use attaches; None where that is not installed."""
-        return self.attached("learning") if defaults.is_installed("learning") else None
+        return self.installed("learning")
 
     @cached_property
     def budgets(self) -> Any:
@@ -243,6 +247,8 @@ class AgentParts(Lifecycle):
         self.lifespan.apply(settings)
         if _is_limited(settings.budgets):
             self.attached("budgets")
+        if settings.runs.blocks != "off" or settings.runs.reasoning == "reply":
+            self.attached("interim")
 
     # -- operations that its parts call
 
@@ -283,8 +289,7 @@ class AgentParts(Lifecycle):
         """Return the services for a part."""
         from spar.agent.hosting import host_of
 
-        budgets = self.budgets if defaults.is_installed("budgets") else None
-        return host_of(part, self, self.sessions, self.conversations, budgets, self.home)
+        return host_of(part, self, self.sessions, self.conversations, self.installed("budgets"), self.home)
 
     def wake(self) -> None:
         """Begin the next cycle of the standing session at once; may be called from any thread."""
@@ -298,8 +303,6 @@ class AgentParts(Lifecycle):
             actor = self.setup.modules["act"].part
             if has(actor, OptionalActor.abandon, OptionalActor.waiting_runs, OptionalActor.close_questions):
                 await self.conversations.stops.forget_ended()
-            if self.has_conversations and (interim := self.conversations.outbox.interim).has_earlier:
-                self.requests.in_background(interim.forget_ended(), "blocks of earlier answers of")
             await self.reports.ask("service_start", self)
             if self.has_attachments:
                 await self.attachments.open()
@@ -315,7 +318,7 @@ class AgentParts(Lifecycle):
         """Load the stored state, and the used amounts of the budgets."""
         await self.agent_state.load()
         if self.has_conversations or self.memory is not None:
-            await self.conversations.open()
+            self.conversations.records.begin()
         if (journal := self.agent_state.journal) is not None:
             self.core.ledger.journal = journal
             self.core.process = max(self.core.process, journal.epoch)

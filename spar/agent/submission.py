@@ -391,9 +391,9 @@ class Conversations(Conversing):
         self.transcripts = SessionTranscripts(
             core.name, core.clock, parts.requests, lambda: state.transcripts, parts.setup
         )
-        self.outbox = RunMessages(core, parts.requests, parts.reports, parts.runs, state.rows_of)
+        self.outbox = RunMessages(core, parts.requests, parts.reports, parts.runs, parts.installed,
+                                  attachments.has_growing)  # fmt: skip
         parts.runs.run_ended = self.run_ended
-        self.outbox.interim.wants_blocks = lambda run: not attachments.has_growing(run.id)
         self.hooks = SessionHooks(core, parts.requests, parts.reports, self.transcripts, sessions.has_work_of)
         self.stops = RunStops(parts, sessions)
         self.records = SessionRecords(core, state, self.transcripts)
@@ -407,7 +407,7 @@ class Conversations(Conversing):
         """Send, store and record the end of a run, as far as that was not done."""
         if not run.is_told:
             self.outbox.ended(run, end)
-        self.outbox.interim.forget(run)
+        self.outbox.forget(run)
         if not run.is_transcribed:
             self.transcripts.run_ended(run, end)
         if run.is_changed:
@@ -418,8 +418,3 @@ class Conversations(Conversing):
                 self.parts.health.run_went_well()
             elif run.has_failed(end):
                 self.parts.health.judge.run_failed(end.error)
-
-    async def open(self) -> None:
-        """Read what an earlier process has left of its conversations. Raises: errors of the store."""
-        self.records.begin()
-        await self.outbox.interim.restore()

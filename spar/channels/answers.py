@@ -25,11 +25,11 @@ from spar.bus.subscriptions import Subscription
 from spar.channels.outbox import Outbox, Owed, OwedAnswers
 from spar.clock import Wake
 from spar.data.text import comparable
+from spar.data.text_blocks import blocks_of
 from spar.events import AssistantDelta, MessageSent, RunEnded, RunStarted
 from spar.loop.core import Core
 from spar.ports.channel import Outgoing
 from spar.runs.runs import Runs
-from spar.runs.text_blocks import blocks_of
 from spar.threads import call_off
 from spar.types import replace
 

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from spar.backoff import Backoff, Trouble
 from spar.clock import Wake
+from spar.data.text_blocks import pieces_of
 from spar.decoding import convert
 from spar.errors import PermanentError, PhaseTimeoutError, SparError, TransientError
 from spar.events import ChannelQuarantined, ChannelRestored, ErrorOccurred, MessageDelivered, MessageUndeliverable
@@ -34,7 +35,6 @@ from spar.ports.any_part import Watchable, offers
 from spar.ports.channel import ChannelContext, ChannelSpec, Outgoing
 from spar.ports.rows import OwnRows
 from spar.records.senders import Delivery
-from spar.runs.text_blocks import pieces_of
 from spar.threads import BoundedCalls, call_off
 from spar.types import Fault, replace
 

@@ -68,7 +68,8 @@ GIVEN: dict[str, dict[str, Given]] = {
 
 #: Built-in attachments in their order, each with the setting that attaches it.
 BUILT_IN = {
-    "budgets": "[budgets]", "forks": "a memory", "learning": "feedback", "nodes": "memory.nodes = true",
+    "budgets": "[budgets]", "forks": "a memory", "learning": "feedback",
+    "interim": "runs.blocks or runs.reasoning", "nodes": "memory.nodes = true",
     "senders": "[[channels]]", "channels": "[[channels]]", "notices": "[[notifiers]]", "costs": "a configuration",
     "tracing": "tracing.enabled = true", "breakpoints": "spar break add",
 }  # fmt: skip

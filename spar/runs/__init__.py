@@ -2,8 +2,7 @@
 
 runs         one run, as this process works on it; accepts, starts and ends runs, and wakes the callers that wait
 ends         values of their ends; timers, which end runs that take too long or are inactive too long
-outbox       sends each answer, and each message of a tool, once; blocks of an answer, lines about calls before its end
-text_blocks  splits a text that is being written into blocks of message size; describes an ended call in one line; pure
+outbox       sends each answer, and each message of a tool, once
 transcripts  adds the cycles of runs to the transcripts of their sessions
 run_log      keeps the event stream of each run, readable from any number
 """

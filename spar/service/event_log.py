@@ -11,13 +11,13 @@ from operator import attrgetter
 from typing import Any
 
 from spar.data.text import one_line
+from spar.data.text_blocks import SIGNS
 from spar.events import Event, LoopCompleted, PhaseCompleted
 from spar.events.table import ROWS, LogRow
 from spar.health.error_reporting import ErrorReporter
 from spar.hooks import POINTS
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
-from spar.runs.text_blocks import SIGNS
 from spar.types import ActionResult, CallResult, Perception
 
 log = get_logger("spar.cycles")

@@ -183,6 +183,10 @@ class SessionParts:
         """Return the part of a built-in attachment, which is attached now at the latest. Raises: ConfigError."""
         raise NotImplementedError
 
+    def installed(self, name: str) -> Any:
+        """Return the part of a built-in attachment, attached now at the latest; None where it is not installed."""
+        raise NotImplementedError
+
     @cached_property
     def cycle_log(self) -> CycleLog | AgentState:
         """Log of its cycles; that of an agent whose memory keeps no journal has nothing to write."""

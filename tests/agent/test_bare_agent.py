@@ -39,12 +39,12 @@ UNUSED = (
     "acting", "memory", "perception", "planning", "reflection", "spar.agent.exchange", "spar.agent.hosting",
     "spar.agent.steps", "spar.agent.submission", "spar.attaching", "spar.budgets", "spar.bus.streams",
     "spar.bus.subscriptions", "spar.data.json_safe", "spar.data.learning", "spar.data.scrub", "spar.data.text",
-    "spar.decisions.place", "spar.decisions.resume", "spar.decoding", "spar.events.table", "spar.health.judge",
-    "spar.health.ladder", "spar.health.models", "spar.journal.cycle_log", "spar.journal.failed_work",
-    "spar.journal.in_memory", "spar.journal.restart", "spar.journal.state.stored_state", "spar.learning",
-    "spar.loop.plan_stream", "spar.parts.factory", "spar.parts.registry", "spar.ports.channel", "spar.ports.store",
-    "spar.records.approvals", "spar.records.senders", "spar.review", "spar.runs.outbox",
-    "spar.runs.run_log", "spar.runs.text_blocks", "spar.runs.transcripts", "spar.session.control",
+    "spar.data.text_blocks", "spar.decisions.place", "spar.decisions.resume", "spar.decoding", "spar.events.table",
+    "spar.health.judge", "spar.health.ladder", "spar.health.models", "spar.interim", "spar.journal.cycle_log",
+    "spar.journal.failed_work", "spar.journal.in_memory", "spar.journal.restart", "spar.journal.state.stored_state",
+    "spar.learning", "spar.loop.plan_stream", "spar.parts.factory", "spar.parts.registry", "spar.ports.channel",
+    "spar.ports.store", "spar.records.approvals", "spar.records.senders", "spar.review", "spar.runs.outbox",
+    "spar.runs.run_log", "spar.runs.transcripts", "spar.session.control",
 )  # fmt: skip
 
 

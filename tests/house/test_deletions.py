@@ -24,6 +24,7 @@ ATTACHMENTS = {
     "budgets": (("spar/budgets",), ("budgets", "costs")),
     "costs": (("spar/budgets/costs.py",), ("costs",)),
     "forks": (("spar/forks",), ("forks",)),
+    "interim": (("spar/interim",), ("interim",)),
     "learning": (("spar/learning",), ("learning",)),
     "nodes": (("spar/nodes",), ("nodes",)),
     "tracing": (("spar/tracing",), ("tracing",)),
@@ -43,9 +44,9 @@ PARTS = {"mail": (("spar/mail",), ("spar.channels", "spar.notifiers"))}
 COMMANDS["chat eval mcp top"] = (("spar/chat", "spar/evals", "spar/mcp", "acting/mcp", "spar/top"), ("spar.tools",))
 ALL = "all of them"
 ATTACHMENTS[ALL] = (
-    ("spar/channels", "spar/budgets", "spar/forks", "spar/learning", "spar/nodes",
+    ("spar/channels", "spar/budgets", "spar/forks", "spar/interim", "spar/learning", "spar/nodes",
      "spar/tracing", "spar/breakpoints"),
-    ("budgets", "channels", "notices", "senders", "costs", "forks", "learning", "nodes", "tracing",
+    ("budgets", "channels", "notices", "senders", "costs", "forks", "interim", "learning", "nodes", "tracing",
      "breakpoints"))  # fmt: skip
 #: Tests that are run without all of them.
 TESTS = {ALL: ("tests/session/test_session.py",),

@@ -208,8 +208,12 @@ class StoredState(AgentState):
 
     async def _make_rows(self, rows: Rows, abilities: Sequence[Mapping[str, Any]]) -> None:
         """Write the abilities of a file of format 5 or earlier as the rows that it has not yet."""
-        owner = self._key("ability")
-        by_key = {f"{ability['tool']}|{ability['task']}": ability for ability in abilities}
+        owner, by_key = self._key("ability"), dict[str, Any]()
+        for ability in abilities:
+            try:
+                by_key[f"{ability['tool']}|{ability['task']}"] = ability
+            except (KeyError, TypeError) as error:  # written by another version; it is learnt again
+                self._core.log.warning("ability not taken over", agent=self._core.name, reason=repr(error))
         known = await rows.rows(owner)
         await rows.change([RowChange(owner, key, by_key[key]) for key in by_key.keys() - known.keys()])
 

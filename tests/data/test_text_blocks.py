@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.runs.text_blocks import Block, BlockCutter
+from spar.data.text_blocks import Block, BlockCutter
 
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
 

@@ -13,9 +13,8 @@ from memory import Memory
 from spar import Action, Agent, Call, Context, Decision, Perception, tool
 from spar.errors import ConfigError
 from spar.events import AssistantDelta, MessageSent, ReasoningDelta
+from spar.interim.interim import MOST_THOUGHTS, line_of
 from spar.protocols import Host
-from spar.runs.outbox import MOST_THOUGHTS
-from spar.runs.text_blocks import line_of
 from spar.testing import VirtualClock
 from spar.types import CallResult, CallStatus, Fault
 from tests.doubles import heard
