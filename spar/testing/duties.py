@@ -14,8 +14,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, suppress
 from typing import Any, get_args
 
+from spar import facts
 from spar.clock import Clock, SystemClock
 from spar.errors import ConflictError
+from spar.facts import Fact
 from spar.hooks import Hooks
 from spar.ids import new_id
 from spar.loop.setup import Module
@@ -320,26 +322,62 @@ def legal_reflection(what: str, result: ActionResult, reflection: Any) -> None:
     owed(is_near, f"{what} must propose next_look as seconds from 0 or None, found {reflection.next_look!r}")
 
 
+class CheckedPart:
+    """Part of a store: a method of it that is awaited must not raise here."""
+
+    def __init__(self, harness: Harness, name: str, part: Any) -> None:
+        self._harness, self._name, self._part = harness, name, part
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._part, name)
+        return lambda *args, **named: self._harness.value(f"{self._name}.{name}()", method(*args, **named))
+
+
 class Duty(ABC):
-    """One subject of a store's contract: `write` writes it, `look` checks it, any number of times."""
+    """One subject of a store's contract: `write` writes it, `look` checks it, any number of times.
+
+    `store`, `views` and `transcripts` are those of the store that `use` was given, which is `opened`.
+    """
 
     def __init__(self, harness: Harness) -> None:
         self.harness, self.mark = harness, f"w{new_id()}"
 
+    def use(self, store: Any) -> None:
+        """Write to this store and look at it from now on."""
+        self.opened, self.journal = store, store.journal
+        self.store = CheckedPart(self.harness, "store", store)
+        self.views = CheckedPart(self.harness, "journal.views", store.journal.views)
+        self.transcripts = CheckedPart(self.harness, "transcripts", store.transcripts)
+
     @abstractmethod
-    async def write(self, store: Any) -> None:
+    async def write(self) -> None:
         """Write the subject."""
 
     @abstractmethod
-    async def look(self, store: Any) -> None:
+    async def look(self) -> None:
         """Check the store against what was written."""
 
-    async def value(self, what: str, work: Awaitable[Any]) -> Any:
-        return await self.harness.value(what, work)
+    def tell(self, kind: type[Fact], **fields: Any) -> None:
+        """Give the journal a fact of session "main"."""
+        self.journal.append(kind(session="main", **fields), self.mark)
 
-    async def conflicts(self, what: str, work: Awaitable[Any]) -> None:
-        """Check that the work raises ConflictError."""
-        await self.refuses(what, work, ConflictError)
+    def plan(self, cycle: str, *calls: Call, goal: str = "", begun: int = 1, **more: Any) -> Action:
+        """Write the plan of a cycle and the begin of its first calls. Args: more: fields of each begin."""
+        action = Action(calls, goal=goal)
+        self.tell(facts.Planned, cycle=cycle, action=action)
+        for call in calls[:begun]:
+            self.tell(facts.AttemptStarted, cycle=cycle, call=call.id, attempt=1, effect="once", **more)
+        return action
+
+    async def commit(self, kind: type[Fact], *, agent: str = "", **fields: Any) -> Any:
+        """Write a fact that an earlier one may rule out, and return the answer. Args: agent: the usual one, or this."""
+        work = self.journal.commit(kind(session="main", **fields), agent or self.mark)
+        return await self.harness.value("journal.commit()", work)
+
+    async def conflicts(self, what: str, kind: type[Fact], **fields: Any) -> None:
+        """Check that the journal refuses a fact by a ConflictError."""
+        work = self.journal.commit(kind(session="main", **fields), self.mark)
+        await self.refuses(f"journal.commit() of {what}", work, ConflictError)
 
     async def refuses(self, what: str, work: Awaitable[Any], kind: type[Exception]) -> None:
         """Check that the work raises an error of this kind."""
@@ -349,14 +387,14 @@ class Duty(ABC):
 
 def are_same(value: Any, expected: Any) -> bool:
     """Return whether two values are equal including their types: True is not 1, and 1 is not 1.0."""
-    return bool(value == expected) and repr(_listed(value)) == repr(_listed(expected))
+    return bool(value == expected) and repr(listed(value)) == repr(listed(expected))
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
     """Return the value with lists instead of tuples, which JSON does not have, and with the keys of objects in
     order."""
     if isinstance(value, dict):
-        return {key: _listed(value[key]) for key in sorted(value)}
+        return {key: listed(value[key]) for key in sorted(value)}
     if isinstance(value, (list, tuple)):
-        return [_listed(item) for item in value]
+        return [listed(item) for item in value]
     return value

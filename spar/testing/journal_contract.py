@@ -53,15 +53,15 @@ async def check_journal(
     epochs: list[int] = []
     fence = 0
     async with harness.opened(make_store) as store:
-        owed(
-            has(type(store), DurableStore.journal), "a store that keeps a journal must have the attribute in its class"
-        )
+        has_journal = has(type(store), DurableStore.journal)
+        owed(has_journal, "a store that keeps a journal must have the attribute in its class")
         owed(offers(store.journal, Journal), "the journal must have all of spar.ports.store.Journal")
         owed(offers(store, DurableStore), "a store that keeps a journal must have all of spar.ports.store.DurableStore")
         await _refuses_large_work(harness, store, large)
         for duty in duties:
-            await duty.write(store)
-            await duty.look(store)
+            duty.use(store)
+            await duty.write()
+            await duty.look()
         _claims(store.journal)
         await harness.value("journal.safe()", store.journal.safe())
         owed(store.journal.is_safe, "journal.is_safe must hold once all is safe")
@@ -78,7 +78,8 @@ async def check_journal(
     owed(journal is None, "the journal of a store that is closed must raise SparError")
     async with harness.opened(make_store) as store:
         for duty in duties:
-            await duty.look(store)
+            duty.use(store)
+            await duty.look()
         epochs.append(store.journal.epoch)
         owed(epochs[1] > epochs[0], f"each opening must have a higher epoch than the one before, found {epochs}")
         owed(store.journal.next_fence() > fence, "next_fence() must be above the numbers of earlier processes")
@@ -135,15 +136,11 @@ async def _refuses_large_work(harness: Harness, store: Any, large: int) -> None:
     known, error = await harness.outcome("journal.commit() of a large item", accepted(store.journal, item, agent))
     items = await harness.value("journal.views.items()", store.journal.views.items(agent))
     if error is None:
-        owed(
-            known is None and [stored_item.perception for stored_item in items] == [item.perception],
-            "accepted work must be kept whole",
-        )
+        is_whole = known is None and [stored_item.perception for stored_item in items] == [item.perception]
+        owed(is_whole, "accepted work must be kept whole")
         return
     owed(isinstance(error, TooLargeError), f"work that is too large must raise TooLargeError, found {error!r}")
     owed(not items, "of work that was refused nothing must be kept")
-    known = await harness.value(
-        "journal.commit()",
-        accepted(store.journal, replace(item, perception=seen("s")), agent),
-    )
+    work = accepted(store.journal, replace(item, perception=seen("s")), agent)
+    known = await harness.value("journal.commit()", work)
     owed(known is None, "work that was refused must not count as accepted before")
