@@ -14,7 +14,7 @@ solution. A Unicode surrogate without the other half of its pair is replaced.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Generator
 from typing import Any, Final
 
 from planning.ports import TextDelta
@@ -28,11 +28,20 @@ LONGEST: Final = 4_000_000
 
 _BREAK = re.compile(r'["{}\[\],]')
 _BREAK_DEEP = re.compile(r'["{}\[\]]')  # inside a nested value: a comma there ends no call and no member
-_SIGN = re.compile(r"\S")
 _CLOSES = {"}": "{", "]": "["}
 _THINK, _THOUGHT = "<think>", "</think>"
+#: Begin of the object; a brace before anything else is prose.
+_OBJECT = re.compile(r'\{\s*+(?=["}])')
+#: Name of a member, and the begins of the two members that are returned as they come.
+_NAME = re.compile(r'\s*("(?:[^"\\]++|\\.)*+")\s*', re.DOTALL)
+_CALLS, _OUTPUT = re.compile(r'\s*"calls"\s*:\s*\['), re.compile(r'\s*"output"\s*:\s*"')
+#: Text that stands for `calls` until the comma behind it: its elements are decoded already.
+_CALLS_READ: Final = '"calls":[]'
 #: A character that is neither a blank nor part of a code fence.
 _MORE = re.compile(r"[^\s`]")
+
+#: Reading that gets the next piece at each `yield`.
+_Reading = Generator[None, str, Any]
 
 
 class PartialSolution:
@@ -49,22 +58,23 @@ class PartialSolution:
         #: A clause about what was changed or skipped in a solution that can be used; "" for nothing.
         self.remark = ""
         self._longest, self._length = longest, 0
-        self._step: Callable[[str, int, list[Any]], int] = self._begin
         self._lead = ""  # the first characters of the answer
         self._stack: list[str] = []  # brackets that are open
-        self._value_text: list[str] = []  # text of the value that is being read
-        self._key: str | None = None  # name of the member that is being read
-        self._has_begun = False  # whether the value of that member has begun
+        self._text: list[str] = []  # text of the member, or of the element of `calls`, that is being read
+        self._begun = 0  # strings, lists and objects that have begun in it; of a member the first is its name
         self._in_calls = False
         self._is_told = False  # whether the last call was returned and no comma came since
+        self._is_whole = self._is_read = False
         self._signs = Signs()
-        self._calls: list[Any] = []
+        self._items: list[Any] = []
         self._growing: _StringDecoder | None = None
+        self._reading = self._read()
+        next(self._reading)
 
     @property
     def is_over(self) -> bool:
         """Return whether nothing more of the text can be used."""
-        return self._step == self._pass
+        return self._is_read or bool(self.problem)
 
     @property
     def is_blank(self) -> bool:
@@ -74,185 +84,139 @@ class PartialSolution:
     def feed(self, piece: str) -> list[Any]:
         """Read the next piece; return the elements of `calls` that it completes, and a `TextDelta` for text of the
         output."""
-        items: list[Any] = []
         self._length += len(piece)
         if self._length > self._longest:
             self._break(f"it is longer than {self._longest} characters")
-        at = 0
-        while at < len(piece):
-            at = self._step(piece, at, items)
+        if not self.is_over:
+            try:
+                self._reading.send(piece)
+            except StopIteration:
+                self._is_read = True
+        items, self._items = self._items, []
         if self._growing is not None and (grown := self._growing.take()):
             items.append(TextDelta(grown))
         return items
 
     def close(self) -> None:
         """End the text; an object that is not complete becomes a `problem`."""
-        if self.problem or self._step in (self._behind, self._pass):
-            return
         if self._stack:
-            where = f" inside {shorten(self._key)}" if self._key else ""
+            name = _NAME.match("".join(self._text))
+            key = "calls" if self._in_calls else name and self._decoded(name[1], "a name")
+            where = f" inside {shorten(key)}" if key else ""
             self._break(f"it breaks off{where} after {self._length} characters")
-        elif not self.is_blank:
+        elif not self.is_blank and not self._is_whole:
             self._break(f"it holds no JSON object, found {shorten(self._lead)}")
 
-    # -- around the object
+    def _read(self) -> _Reading:
+        """Read the whole text: what stands before the object, the object, what stands behind it."""
+        piece, at = (yield from self._before()), 0
+        self._stack.append("{")
+        while self._stack and not self.problem:
+            if at >= len(piece):
+                piece, at = (yield), 0
+            is_string, depth = self._signs.is_inside, len(self._stack)
+            pattern = _BREAK if depth == 1 or (depth == 2 and self._in_calls) else _BREAK_DEEP
+            sign, end = self._signs.next(piece, at, pattern)
+            written, at = piece[at : end - len(sign)], end
+            self._text.append(written)
+            if is_string:
+                self._text.append(sign)
+                if self._growing is not None:
+                    self._growing.feed(written, is_over=bool(sign))
+            elif sign == ",":
+                self._separate()
+            elif sign in _CLOSES:
+                self._shut(sign, depth)
+            elif sign:
+                self._enter(sign, depth)
+        if self.problem:
+            return
+        self._is_whole = True
+        while (more := _MORE.search(piece, at)) is None:
+            piece, at = (yield), 0
+        self._note(f"there is more behind the solution, which was not read: {shorten(piece[more.start() :])}")
 
-    def _begin(self, piece: str, at: int, items: list[Any]) -> int:
-        """Read the first characters, which may be `<think>`.
-
-        Like each step (`_step`) it reads `piece` from the index `at`, adds what is complete to `items`, and returns the
-        index up to which it has read.
-        """
-        sign = _SIGN.search(piece, at) if not self._lead else None
-        if not self._lead and sign is None:
-            return len(piece)
-        at = sign.start() if sign is not None else at
-        more = piece[at : at + len(_THINK) - len(self._lead)]
-        if (self._lead + more) == _THINK:
-            self._lead, self._step = "", self._think
-            return at + len(more)
-        if _THINK.startswith(self._lead + more):
-            self._lead += more
-            return at + len(more)
-        self._step = self._seek
-        return self._seek(piece, at, items)
-
-    def _think(self, piece: str, at: int, items: list[Any]) -> int:
-        """Skip thoughts; `_lead` holds the last characters, which may be the beginning of `</think>`."""
-        rest = self._lead + piece[at:]
-        end = rest.find(_THOUGHT)
-        if end < 0:
-            self._lead = rest[-len(_THOUGHT) + 1 :]
-            return len(piece)
-        after = at + end + len(_THOUGHT) - len(self._lead)
-        self._lead, self._step = "", self._seek
-        return after
-
-    def _seek(self, piece: str, at: int, items: list[Any]) -> int:
-        """Skip text up to a brace."""
-        brace = piece.find("{", at)
-        end = len(piece) if brace < 0 else brace + 1
-        if len(self._lead) < 100:
-            self._lead = (self._lead + piece[at:end]).lstrip()[:100]
-        if brace >= 0:
-            self._step = self._open
-        return end
-
-    def _open(self, piece: str, at: int, items: list[Any]) -> int:
-        """Read the first character behind a brace, which tells whether an object begins or the brace is prose."""
-        sign = _SIGN.search(piece, at)
-        if sign is None:
-            return len(piece)
-        if sign[0] in '"}':
-            self._stack, self._step = ["{"], self._between
-        else:
-            self._step = self._seek
-        return sign.start()
-
-    def _behind(self, piece: str, at: int, items: list[Any]) -> int:
-        """Skip the end of a fence behind the object; any other text there is a remark."""
-        sign = _MORE.search(piece, at)
-        if sign is not None:
-            self._note(f"there is more behind the solution, which was not read: {shorten(piece[sign.start() :])}")
-            self._step = self._pass
-        return len(piece)
-
-    def _pass(self, piece: str, at: int, items: list[Any]) -> int:
-        """Skip all text: nothing more can be used."""
-        return len(piece)
-
-    # -- inside it
-
-    def _between(self, piece: str, at: int, items: list[Any]) -> int:
-        """Read up to the next bracket, comma or quote, outside of strings."""
-        depth = len(self._stack)
-        pattern = _BREAK if depth == 1 or (depth == 2 and self._in_calls) else _BREAK_DEEP
-        sign, end = self._signs.next(piece, at, pattern)
-        self._value_text.append(piece[at : end - len(sign)])
-        if sign == ",":
-            self._separate(items)
-        elif sign and sign in "}]":
-            self._shut(sign, items)
-        elif sign:
-            self._enter(sign, depth)
-        return end
+    def _before(self) -> _Reading:
+        """Skip thoughts and prose up to the brace of the object; return the text behind the brace."""
+        while len(self._lead) < len(_THINK) and _THINK.startswith(self._lead):
+            self._lead = (self._lead + (yield)).lstrip()
+        behind = self._lead
+        if behind.startswith(_THINK):
+            self._lead = behind[len(_THINK) :]
+            while (end := self._lead.find(_THOUGHT)) < 0:
+                self._lead = self._lead[1 - len(_THOUGHT) :] + (yield)
+            behind = self._lead[end + len(_THOUGHT) :]
+        self._lead = behind.lstrip()[:100]
+        while (begin := _OBJECT.search(behind)) is None:
+            piece = yield
+            behind = f"{'{' if behind.rstrip().endswith('{') else ''}{piece}"
+            if len(self._lead) < 100:
+                self._lead = (self._lead + piece).lstrip()[:100]
+        return behind[begin.end() :]
 
     def _enter(self, sign: str, depth: int) -> None:
         """Begin a string, list or object."""
-        is_value = depth == 1 and self._key is not None and not self._has_begun
-        if is_value:
-            self._has_begun = True
-            if sign == "[" and self._key == "calls" and "".join(self._value_text).strip() == ":":
-                self._in_calls, self._calls, self._value_text = True, [], []
-                self.solution["calls"] = self._calls
+        self._begun += 1
+        if depth == 1 and self._begun == 2:
+            begin = "".join((*self._text, sign))
+            if _CALLS.fullmatch(begin):
+                self._in_calls, self._text, self.solution["calls"] = True, [], []
                 self._stack.append(sign)
                 return
-        if sign == '"':
-            if is_value and self._key == "output" and self._growing is None:
+            if self._growing is None and _OUTPUT.fullmatch(begin):
                 self._growing = _StringDecoder()
-            self._step = self._string
-        elif len(self._stack) >= MAX_DEPTH:
+        self._text.append(sign)
+        if sign != '"' and depth >= MAX_DEPTH:
             self._break(f"it is nested more than {MAX_DEPTH} levels deep")
-        else:
+        elif sign != '"':
             self._stack.append(sign)
-        self._value_text.append(sign)
 
-    def _shut(self, sign: str, items: list[Any]) -> None:
+    def _shut(self, sign: str, depth: int) -> None:
         """End a list or object."""
         if self._stack[-1] != _CLOSES[sign]:
             self._break(f"{sign!r} closes a {self._stack[-1]!r} after about {self._length} characters")
-            return
-        depth = len(self._stack)
-        if depth == 1:
-            self._separate(items)
-            if not self.problem:
-                self._stack, self._step = [], self._behind
-        elif depth == 2 and self._in_calls:
-            self._separate(items)
-            self._in_calls = False
+        elif depth == 1 or (depth == 2 and self._in_calls):
+            self._separate()
+            if self._in_calls:
+                self._in_calls, self._text, self._begun = False, [_CALLS_READ], 2
             self._stack.pop()
         else:
-            self._value_text.append(sign)
+            self._text.append(sign)
             self._stack.pop()
             if depth == 3 and self._in_calls:
-                self._separate(items)
+                self._separate()
                 self._is_told = True
 
-    def _separate(self, items: list[Any]) -> None:
-        """End an element of `calls` or a member: decode it and keep it."""
-        written = "".join(self._value_text).strip()
-        self._value_text = []
-        if self._in_calls and len(self._stack) > 1:
-            self._element(written, items)
-            return
-        key, self._key, self._has_begun = self._key, None, False
-        if key == "calls" and not written and "calls" in self.solution:
-            return  # its elements are in `solution` already
-        if key is None and not written:
-            return  # nothing, or a comma too many
-        if key is None or not written.startswith(":"):
-            self._break(f"it expects a name and a value, found {shorten(written if key is None else key + written)}")
-            return
-        value = self._read(written[1:], shorten(key))
-        if not self.problem:
-            if key in self.solution:
-                self._note(f"{shorten(key)} is there twice, the last counts")
-            self.solution[plain(key)] = value
-
-    def _element(self, written: str, items: list[Any]) -> None:
-        """Decode an element of `calls` and add it to `items`."""
+    def _separate(self) -> None:
+        """End a member, or an element of `calls`: decode it and keep it. There may be a comma too many."""
+        written, self._text, self._begun = "".join(self._text).strip(), [], 0
         was_told, self._is_told = self._is_told, False
-        if not written:
+        if not written or written == _CALLS_READ:
             return
-        if was_told:
+        if not self._in_calls:
+            self._member(written)
+        elif was_told:
             self._break(f"two calls have no comma between them, found {shorten(written)}")
-            return
-        value = self._read(written, f"calls.{len(self._calls)}", is_call=True)
-        if not self.problem:
-            self._calls.append(value)
-            items.append(value)
+        else:
+            calls = self.solution["calls"]
+            value = self._decoded(written, f"calls.{len(calls)}", is_call=True)
+            if not self.problem:
+                calls.append(value)
+                self._items.append(value)
 
-    def _read(self, written: str, where: str, *, is_call: bool = False) -> Any:
+    def _member(self, written: str) -> None:
+        head = _NAME.match(written)
+        if head is None or written[head.end() : head.end() + 1] != ":":
+            self._break(f"it expects a name and a value, found {shorten(written)}")
+            return
+        name = self._decoded(head[1], "a name")
+        value = self._decoded(written[head.end() + 1 :].strip(), shorten(name))
+        if name in self.solution:
+            self._note(f"{shorten(name)} is there twice, the last counts")
+        if not self.problem:
+            self.solution[name] = value
+
+    def _decoded(self, written: str, where: str, *, is_call: bool = False) -> Any:
         """Return a decoded value; None, and a `problem`, where it is no JSON. `where` names it in sentences."""
         try:
             return plain(parse_strict(written), UNBOUNDED)
@@ -272,43 +236,13 @@ class PartialSolution:
     def _note(self, remark: str) -> None:
         self.remark = self.remark or remark
 
-    def _string(self, piece: str, at: int, items: list[Any]) -> int:
-        """Read a string up to its end, or to the end of the piece."""
-        sign, end = self._signs.next(piece, at, _BREAK)
-        self._value_text.append(piece[at:end])
-        if self._growing is not None:
-            self._growing.feed(piece[at : end - len(sign)], is_over=bool(sign))
-        if sign:
-            self._step = self._between
-            if len(self._stack) == 1 and self._key is None:
-                self._name()
-        return end
-
-    def _name(self) -> None:
-        """End the name of a member."""
-        written = "".join(self._value_text)
-        self._value_text = []
-        name = self._read(written, "a name")
-        if not self.problem:
-            self._key = name
-
     def _break(self, why: str) -> None:
-        """Set the `problem` and skip the rest of the text."""
+        """Set the `problem`; the rest of the text is not read."""
         self.problem = self.problem or why
-        self._value_text, self._step = [], self._pass
 
 
-# -- the text of a string while it grows
-
-#: Characters and escapes that are complete. The first half of a surrogate pair is complete once something follows that
-#: cannot be the second half.
-_COMPLETE = re.compile(
-    r"(?:[^\\]++|\\[^u]|\\u(?!d[89ab])[0-9a-f]{4}|\\ud[89ab][0-9a-f]{2}(?=[^\\]|\\[^u]|\\u[0-9a-f]{4}))*+",
-    re.IGNORECASE | re.DOTALL,
-)
-
-
-_LONGEST_ESCAPE: Final = 12  # two escapes of six characters; a longer unfinished text is not an escape
+#: Most characters of an unfinished escape: two of six characters, for the halves of a surrogate pair.
+_LONGEST_ESCAPE: Final = 12
 
 
 class _StringDecoder:
@@ -327,10 +261,14 @@ class _StringDecoder:
     def take(self) -> str:
         """Return the text that is complete and was not returned before."""
         raw = self._raw
-        match = None if self._is_over or "\\" not in raw else _COMPLETE.match(raw)
-        complete = len(raw) if match is None or len(raw) - match.end() > _LONGEST_ESCAPE else match.end()
-        self._raw = raw[complete:]
-        try:
-            return text(parse_lenient(f'"{raw[:complete]}"')) if complete else ""
-        except ValueError:  # an invalid escape, which is reported once the whole string is decoded
-            return text(raw[:complete])
+        held = 0 if self._is_over else min(len(raw), _LONGEST_ESCAPE)
+        for end in range(len(raw), len(raw) - held - 1, -1):
+            try:
+                complete = parse_lenient(f'"{raw[:end]}"')
+            except ValueError:
+                continue
+            if self._is_over or not "\ud800" <= complete[-1:] <= "\udbff":  # else the other half may come
+                self._raw = raw[end:]
+                return text(complete)
+        self._raw = ""
+        return text(raw)  # an invalid escape, which is reported once the whole string is decoded
