@@ -9,17 +9,15 @@ parameters by the tool's own schema anyway. Nothing is loaded from the network.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from math import isfinite
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
 from spar.data.json_safe import plain
-from spar.data.json_schema import at_pointer
+from spar.data.json_schema import at_pointer, is_schema
 
 MAX_DEPTH: Final = 100
 MAX_SCHEMAS: Final = 20_000
-_TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 _SCHEMAS = frozenset({"additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
@@ -56,6 +54,8 @@ class Document:
         self._name = _NOT_A_NAME.sub("_", name) or "_"
         self._taken: dict[tuple[int, bool], str] = {}
         self._room = MAX_SCHEMAS
+        #: Whether all that is copied is valid as a whole, so that no keyword need be looked at by itself.
+        self._is_valid = is_schema(root)
 
     def spend(self) -> None:
         """Count one more copied schema. Raises: ValueError after `MAX_SCHEMAS`, because parts may hold each other."""
@@ -123,8 +123,9 @@ class Document:
                 copy[key] = [below(key, part) for part in value]
             elif key in _MAPS and isinstance(value, Mapping):
                 copy[key] = {plain(str(name)): below(key, part) for name, part in value.items()}
-            elif key not in _LISTS and key not in _MAPS and _KEYWORDS.get(key, _is(object))(value):
-                copy[plain(str(key))] = plain(value)
+            elif key not in _LISTS and key not in _MAPS:
+                keyword = {plain(str(key)): plain(value)}
+                copy |= keyword if self._is_valid or is_schema(keyword) else {}
         return copy
 
     def _take(self, ref: str, wide: bool, waiting: list[tuple[str, Any, bool]]) -> str | None:
@@ -132,6 +133,7 @@ class Document:
         target = self._find(ref)
         if target is None:
             return None
+        self._is_valid = self._is_valid and is_schema(target)
         name = self._taken.get((id(target), wide))
         if name is None:
             last = _NOT_A_NAME.sub("_", unquote(ref).rstrip("#/").rpartition("/")[2].lstrip("#")) or "root"
@@ -172,44 +174,3 @@ def _anchored(root: Mapping[str, Any], name: str) -> Any:
                 below.extend(part)
         level = below[:100_000]
     return None
-
-
-# -- which values a keyword of 2020-12 may have
-
-
-def _is(*kinds: type) -> Callable[[Any], bool]:
-    """Return the test whether a value is of one of these kinds."""
-    return lambda value: isinstance(value, kinds)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_type(value: Any) -> bool:
-    if isinstance(value, str):
-        return value in _TYPES
-    return _are_names(value) and bool(value) and all(name in _TYPES for name in value)
-
-
-def _are_names(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(map(_is(str), value)) and len(set(value)) == len(value)
-
-
-_KEYWORDS: dict[str, Callable[[Any], bool]] = {
-    "type": _is_type,
-    "enum": _is(list, tuple),
-    "examples": _is(list, tuple),
-    "required": _are_names,
-    "dependentRequired": lambda value: isinstance(value, Mapping) and all(map(_are_names, value.values())),
-    "multipleOf": lambda value: _is_number(value) and value > 0,
-    **dict.fromkeys(("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"), _is_number),
-    **dict.fromkeys(("maxLength", "minLength", "maxItems", "minItems", "maxContains", "minContains",
-                     "maxProperties", "minProperties"), _is_count),
-    **dict.fromkeys(("title", "description", "format", "pattern", "contentEncoding", "contentMediaType"), _is(str)),
-    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _is(bool)),
-}  # fmt: skip

@@ -184,6 +184,16 @@ def at_pointer(document: Any, pointer: str) -> Any:
     return here
 
 
+def is_schema(value: Any) -> bool:
+    """Return whether a value is an object that is a schema of 2020-12, by the schema of schemas. Never raises."""
+    import jsonschema_rs
+
+    try:
+        return jsonschema_rs.meta.is_valid({**value, "$schema": "https://json-schema.org/draft/2020-12/schema"})
+    except Exception:  # no object, a lone surrogate, too many levels
+        return False
+
+
 def alone(schema: Mapping[str, Any], part: Any) -> Any:
     """Return a part of a schema as a separate schema, with the dialect and the definitions that it may refer to."""
     if not isinstance(part, Mapping):
