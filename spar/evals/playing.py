@@ -3,14 +3,14 @@
 The agent is the one that the configuration describes, with its planner, its limits and its prompt files. It has the
 tools of the case instead of its own, and no sensors, rules, channels, notifiers and plug-ins.
 
-A tool of a case answers as the case says, and a planner of its own plays a past conversation again.
+A tool of a case answers as the case says, and a scripted planner plays a past conversation again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from tempfile import TemporaryDirectory
@@ -23,7 +23,7 @@ from spar.agent.agent import build_agent
 from spar.config.lines import dotted, refusal
 from spar.config.tables.settings import Part
 from spar.errors import ConfigError, PermanentError, SparError, leaves
-from spar.evals.cases import AnsweringTool, EvalCase, PastCall, PastTurn, ToolAnswer
+from spar.evals.cases import AnsweringTool, EvalCase, PastCall, ToolAnswer
 from spar.evals.conditions import fits
 from spar.events import (
     ApprovalRequested,
@@ -35,10 +35,9 @@ from spar.events import (
     ModelStateChanged,
 )
 from spar.parts.registry import default_registry
-from spar.protocols import Context
 from spar.records.runs import RunStatus
 from spar.threads import Tasks
-from spar.types import Action, Call, Experience, Perception
+from spar.types import Action, Call, Experience
 
 if TYPE_CHECKING:
     from spar.config.tables.settings import Loaded
@@ -87,58 +86,29 @@ class StandIn:
         return (not answer.times or self._given[number] < answer.times) and fits(params, answer.when)
 
 
-class PastTool:
-    """Tool of a past conversation, which returns its results in their order."""
-
-    effect, timeout, safe_with_untrusted = "read", 60.0, True
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.schema: dict[str, Any] = {"type": "object", "properties": {"_tool": {"const": name}}}
-        self.results: deque[tuple[Any, str]] = deque()
-
-    def add(self, call: PastCall) -> None:
-        """Add a call, whose parameters become known."""
-        self.schema["properties"] |= {key: {} for key in call.params}
-        self.results.append((call.result, call.error))
-
-    async def __call__(self, **params: Any) -> Any:
-        """Return the next result. Raises: PermanentError if its call failed."""
-        result, error = self.results.popleft()
-        if error:
-            raise PermanentError(error)
-        return result
-
-
-class PastPlanner:
-    """Planner that makes the calls and gives the answers of a past conversation, a turn for each run."""
-
-    def __init__(self, *, turns: Sequence[dict[str, Any]] = ()) -> None:
-        self._turns = deque(turns)
-        self._run_id = ""
-
-    async def plan(self, perceptions: Sequence[Perception], context: Context) -> Action:
-        """Return the calls of the run's turn, then its answer."""
-        run_id = context.run.id if context.run else ""
-        turn = self._turns[0]
-        calls: Sequence[PastCall] = turn["calls"]
-        if calls and run_id != self._run_id:
-            self._run_id = run_id
-            return Action(calls=[Call(call.tool, call.params) for call in calls])
-        return Action(output=self._turns.popleft()["agent"])
-
-
-def past_of(case: EvalCase) -> tuple[list[PastTurn], list[PastTool]]:
-    """Return the turns of the past conversation, those that are repeated one by one, and their tools."""
-    tools: dict[str, PastTool] = {}
-    turns: list[PastTurn] = []
+def past_of(case: EvalCase) -> tuple[list[str], list[Action], list[StandIn]]:
+    """Return the past conversation: the messages of the user, what was planned of them in order, and the tools, which
+    give their results in order."""
+    messages: list[str] = []
+    actions: list[Action] = []
+    calls: list[PastCall] = []
     for turn in case.history:
         for number in range(1, turn.repeat + 1):
             user, agent = (text.replace("{n}", str(number)) for text in (turn.user, turn.agent))
-            turns.append(PastTurn(user=user, agent=agent, calls=turn.calls))
-            for call in turn.calls:
-                tools.setdefault(call.tool, PastTool(call.tool)).add(call)
-    return turns, list(tools.values())
+            messages.append(user)
+            if turn.calls:
+                actions.append(Action(calls=[Call(call.tool, call.params) for call in turn.calls]))
+            actions.append(Action(output=agent))
+            calls += turn.calls
+    tools = []
+    for name in dict.fromkeys(call.tool for call in calls):
+        own = [call for call in calls if call.tool == name]
+        params: dict[str, Any] = {key: {} for call in own for key in call.params}
+        answers = tuple(ToolAnswer(result=call.result, error=call.error, times=1) for call in own)
+        tool = AnsweringTool(description=name, params=params, optional=tuple(params), answers=answers,
+                             safe_with_untrusted=True)  # fmt: skip
+        tools.append(StandIn(name, tool, []))
+    return messages, actions, tools
 
 
 #: Function that returns the configuration with further settings, by their dotted keys. Raises: ConfigError.
@@ -274,15 +244,15 @@ async def play(trial: Trial, configure: Configure) -> None:
 
 async def _replay(case: EvalCase, loaded: Loaded) -> None:
     """Write the past conversation of a case into the store: a planner without a model has it once more."""
-    turns, tools = past_of(case)
-    if not turns:
+    messages, actions, tools = past_of(case)
+    if not messages:
         return
     settings = loaded.settings
-    planner = Part(use=f"{PastPlanner.__module__}:{PastPlanner.__name__}", options={"turns": list(map(asdict, turns))})
+    planner = Part(use="spar.testing:ScriptedPlanner", options={"script": actions})
     settings = replace(settings, plan=planner, approval=replace(settings.approval, untrusted="auto"))
     async with _running(_build(replace(loaded, settings=settings), tools)) as agent:
-        for turn in turns:
-            await agent.wait((await agent.submit(turn.user)).run_id, None)
+        for message in messages:
+            await agent.wait((await agent.submit(message)).run_id, None)
 
 
 def _build(loaded: Loaded, tools: Sequence[Any]) -> Any:
