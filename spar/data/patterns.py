@@ -5,11 +5,16 @@ pattern and a few words from a stranger stop the process. RE2 (https://github.co
 once. A pattern that RE2 cannot express (look-around, back-references, possessive and atomic groups) is refused when it
 is made. All other syntax means the same as in Python: `\d`, `\w` and `\s` know all scripts, `\Z` is the end of the text
 and `$` also matches before a final line feed. Only word boundaries, and `\W` and `\S` within `[…]`, know ASCII only.
+
+Shell patterns need no engine: what stands between their stars is searched in order. Those with `?` and `[…]` become
+expressions for `re` that never go back to an earlier star.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import fnmatch
+import re
+from collections.abc import Callable
 from functools import cache
 from itertools import filterfalse
 from typing import Any
@@ -70,11 +75,22 @@ def glob(pattern: str) -> Callable[[str], bool]:
     """
     if not is_open(pattern):
         return pattern.__eq__
-    begin = pattern[:-1]
-    if pattern[-1] == "*" and not is_open(begin):
-        return lambda text: text.startswith(begin)
-    match = _compile("(?s)" + "".join(_glob_parts(pattern))).fullmatch
-    return lambda text: match(_encode(text)) is not None
+    if "?" in pattern or "[" in pattern:
+        match = re.compile(fnmatch.translate(pattern)).match
+        return lambda text: match(text) is not None
+    first, *between, last = pattern.split("*")
+
+    def fits(text: str) -> bool:
+        if not (text.startswith(first) and text.endswith(last)):
+            return False
+        end = len(first)
+        for part in between:
+            if (begin := text.find(part, end)) < 0:
+                return False
+            end = begin + len(part)
+        return end + len(last) <= len(text)
+
+    return fits
 
 
 class Glob:
@@ -176,48 +192,3 @@ def _escape(text: str, at: int, is_in_class: bool) -> tuple[str, int]:
 
 def _is_foreign(character: str) -> bool:
     return character > "\x7f" and character.isalnum()
-
-
-# -- shell patterns
-
-
-def _glob_parts(pattern: str) -> Iterator[str]:
-    at = 0
-    while at < len(pattern):
-        character, at = pattern[at], at + 1
-        if character == "*":
-            yield ".*"
-        elif character == "?":
-            yield "."
-        elif character == "[" and (end := _class_end(pattern, at)):
-            yield _glob_class(pattern[at:end])
-            at = end + 1
-        else:
-            yield _literal(character)
-
-
-def _class_end(pattern: str, at: int) -> int:
-    """Return the position of the "]" that ends the class beginning at `at`; 0 if there is none."""
-    first = at + 1 if pattern.startswith("!", at) else at
-    return max(pattern.find("]", first + 1), 0)
-
-
-def _glob_class(inside: str) -> str:
-    is_negated = inside.startswith("!")
-    remaining = inside[1:] if is_negated else inside
-    ranges: list[str] = []
-    while remaining:
-        if len(remaining) > 2 and remaining[1] == "-":
-            first, last, remaining = remaining[0], remaining[2], remaining[3:]
-        else:
-            first = last = remaining[0]
-            remaining = remaining[1:]
-        if first <= last:
-            ranges.append(f"{_literal(first)}-{_literal(last)}")
-    if not ranges:
-        ranges, is_negated = ["\\x{0}-\\x{10ffff}"], not is_negated
-    return f"[{'^' if is_negated else ''}{''.join(ranges)}]"
-
-
-def _literal(character: str) -> str:
-    return f"\\x{{{ord(character):x}}}"
