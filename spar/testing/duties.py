@@ -12,9 +12,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, get_args
+from typing import Any
+
+from msgspec import Struct
 
 from spar import facts
+from spar.checks import problem_of
 from spar.clock import Clock, SystemClock
 from spar.errors import ConflictError
 from spar.facts import Fact
@@ -24,21 +27,7 @@ from spar.loop.setup import Module
 from spar.protocols import Context, Host
 from spar.testing.recording import RecordingEvents
 from spar.threads import Threads
-from spar.types import (
-    Ability,
-    Action,
-    ActionResult,
-    ActionStatus,
-    Call,
-    CallFailure,
-    CallResult,
-    CallStatus,
-    Experience,
-    OutputMethod,
-    Perception,
-    Phase,
-    Reflection,
-)
+from spar.types import Action, ActionResult, Call, Perception, Phase, Reflection
 
 #: Texts that have broken parts before: empty, half a character, format strings, control and escape characters,
 #: reference signs of plans, markup and queries, and a very long one.
@@ -238,18 +227,17 @@ def are_different(what: str, ids: Iterable[str]) -> None:
         known.add(item)
 
 
+def has_legal_fields(what: str, product: Struct) -> None:
+    """Check the fields of a value, and those of the values in it, as the agent does."""
+    problem = problem_of(product)
+    owed(not problem, f"{what} must keep to the fields of {problem}")
+
+
 def legal_perceptions(what: str, perceptions: Any) -> None:
     are(what, perceptions, Perception)
     are_different(f"the perceptions of {what}", (item.id for item in perceptions))
     for item in perceptions:
-        texts = (item.source, item.kind, item.id, item.session, item.intent)
-        are_texts = all(isinstance(text, str) for text in texts)
-        owed(are_texts, f"{what} must give text for source, kind, id, session and intent")
         owed(item.at.tzinfo is not None, f"{what} must give aware times, found {item.at!r}")
-        is_priority = item.priority is None or is_share(item.priority)
-        owed(is_priority, f"{what} must give a priority within 0..1, found {item.priority!r}")
-        owed(is_share(item.confidence), f"{what} must give a confidence within 0..1, found {item.confidence!r}")
-        owed(item.trust in ("trusted", "untrusted"), f"{what} must say trusted or untrusted, found {item.trust!r}")
         are_json(f"content and attributes from {what}", item.content, item.attributes)
 
 
@@ -257,19 +245,13 @@ def legal_action(what: str, action: Any) -> None:
     if action is None:
         return
     owed(isinstance(action, Action), f"{what} must return Action, a stream of calls or None, found {described(action)}")
-    are(f"the calls of {what}", action.calls, Call)
     are_different(f"the calls of {what}", (call.id for call in action.calls))
     ids = {call.id for call in action.calls}
     for call in action.calls:
-        owed(isinstance(call.tool, str) and call.tool, f"{what} must name a tool in each call, found {call.tool!r}")
-        owed(isinstance(call.params, dict), f"{what} must give parameters as a dict, found {described(call.params)}")
-        are_named = all(isinstance(key, str) for key in call.params)
-        owed(are_named, f"{what} must name parameters by text, found {call.params!r:.60}")
+        owed(call.tool, f"{what} must name a tool in each call, found {call.tool!r}")
         are_json(f"the parameters of {call.tool!r} from {what}", call.params)
         unknown = set(call.after) - ids
         owed(not unknown, f"{what} must let calls wait for calls of the same action, found {sorted(unknown)} in after")
-        known_method = call.output_method in get_args(OutputMethod)
-        owed(known_method, f"{what} must use a known output method, found {call.output_method!r}")
     is_near = action.next_look is None or is_duration(action.next_look)
     owed(is_near, f"{what} must propose next_look as seconds from 0 or None, found {action.next_look!r}")
     are_json(f"the output of {what}", action.output)
@@ -277,18 +259,15 @@ def legal_action(what: str, action: Any) -> None:
 
 def legal_result(what: str, action: Action, result: Any) -> None:
     owed(isinstance(result, ActionResult), f"{what} must return an ActionResult, found {described(result)}")
-    are(f"the results of {what}", result.results, CallResult)
+    has_legal_fields(what, result)
     ids = [item.call.id for item in result.results]
     for call in action.calls:
         owed(call.id in ids, f"{what} owes exactly one CallResult for each call, found none for {call.tool!r}")
     are_different(f"the results of {what}", ids)
     strangers = sorted(set(ids) - {call.id for call in action.calls})
     owed(not strangers, f"{what} must answer for the calls of its action only, found {strangers}")
-    owed(result.status in get_args(ActionStatus), f"{what} must have a known status, found {result.status!r}")
     bad = [item for item in result.results if item.status not in ("ok", "skipped") and item.reason != "handled"]
     for item in result.results:
-        owed(item.status in get_args(CallStatus), f"{what} must give calls a known status, found {item.status!r}")
-        owed(is_duration(item.duration), f"{what} must measure durations in seconds from 0, found {item.duration!r}")
         are_json(f"the output of {item.call.tool!r} from {what}", item.output)
     for item in bad:
         owed(item.fault or item.reason, f"{what} must say by fault or reason why {item.call.tool!r} is {item.status}")
@@ -302,11 +281,7 @@ def legal_result(what: str, action: Action, result: Any) -> None:
 
 def legal_reflection(what: str, result: ActionResult, reflection: Any) -> None:
     owed(isinstance(reflection, Reflection), f"{what} must return a Reflection, found {described(reflection)}")
-    owed(is_share(reflection.score), f"{what} must give a score within 0..1, found {reflection.score!r}")
-    are(f"the successes of {what}", reflection.successes, Call)
-    are(f"the failures of {what}", reflection.failures, CallFailure)
-    are(f"the abilities of {what}", reflection.abilities, Ability)
-    are(f"the experiences of {what}", reflection.experiences, Experience)
+    has_legal_fields(what, reflection)
     known = {item.call.id for item in result.results}
     named = {call.id for call in reflection.successes} | {failure.call.id for failure in reflection.failures}
     owed(named <= known, f"{what} must judge calls of its result only, found {sorted(named - known)}")
@@ -314,10 +289,6 @@ def legal_reflection(what: str, result: ActionResult, reflection: Any) -> None:
         is_legal = is_share(item.estimate) and is_share(item.uncertainty * 2) and item.trials >= 0
         owed(is_legal, f"{what} must estimate within 0..1 (uncertainty 0..0.5, trials from 0), found {item!r:.99}")
     are_different(f"the experiences of {what}", (item.id for item in reflection.experiences))
-    for item in reflection.experiences:
-        texts = (item.situation, item.action, item.outcome, item.task, item.cause, item.lesson)
-        are_texts = all(isinstance(text, str) for text in texts)
-        owed(are_texts, f"{what} must write experiences in text, found {item!r:.120}")
     is_near = reflection.next_look is None or is_duration(reflection.next_look)
     owed(is_near, f"{what} must propose next_look as seconds from 0 or None, found {reflection.next_look!r}")
 

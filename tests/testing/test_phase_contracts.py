@@ -202,13 +202,19 @@ def answered(change: Any) -> Any:
         (lambda good: replace(good, results=good.results * 2), "results of act.* different ids"),
         (lambda good: replace(good, results=(*good.results, CallResult(TIDY, "ok"))), "calls of its action only"),
         (lambda good: replace(good, results=("ok",)), "list of CallResult, found str"),
-        (lambda good: replace(good, status="fine"), "known status, found 'fine'"),
+        (lambda good: replace(good, status="fine"), "fields of ActionResult: status must be .*'fine'"),
         (lambda good: replace(good, status="failed"), "must be ok as a whole when all calls are"),
-        (lambda good: replace(good, results=changed(good, status="done")), "give calls a known status, found 'done'"),
+        (
+            lambda good: replace(good, results=changed(good, status="done")),
+            "fields of CallResult: status must be .*'done'",
+        ),
         (lambda good: replace(good, results=changed(good, status="failed", reason="x")), "must not be ok as a whole"),
         (lambda good: replace(good, results=changed(good, status="failed")), "say by fault or reason why"),
         (lambda good: replace(good, results=changed(good, output=object())), "output of .* must be JSON-able"),
-        (lambda good: replace(good, results=changed(good, duration=-1.0)), "measure durations"),
+        (
+            lambda good: replace(good, results=changed(good, duration=-1.0)),
+            "CallResult: duration must be seconds, at least 0",
+        ),
         (lambda good: replace(good, action=Action()), "lead back to the action it was given"),
         (lambda good: replace(good, state={"x": object()}), "state, messages and errors .* JSON-able"),
     ],
@@ -284,14 +290,14 @@ async def test_a_good_reflector_passes() -> None:
     ("product", "duty"),
     [
         (None, "must return a Reflection, found NoneType"),
-        (Reflection(score=2.0), r"score within 0\.\.1, found 2\.0"),
-        (Reflection(score=float("nan")), "score within"),
+        (Reflection(score=2.0), r"Reflection: score must be a number from 0 to 1, found float \(2\.0\)"),
+        (Reflection(score=float("nan")), "score must be a number from 0 to 1"),
         (Reflection(successes=(TIDY,)), "judge calls of its result only"),
         (Reflection(failures=("x",)), "list of CallFailure, found str"),  # type: ignore[arg-type]
         (Reflection(abilities=(Ability("a", "b", 1.5, 0.1, 1),)), "must estimate within"),
         (Reflection(abilities=(Ability("a", "b", 0.5, 0.7, 1),)), "must estimate within"),
         (Reflection(experiences=(Experience("a", id="x"), Experience("b", id="x"))), "'x' twice"),
-        (Reflection(experiences=(Experience({"not": "text"}),)), "experiences in text"),  # type: ignore[arg-type]
+        (Reflection(experiences=(Experience({"not": "text"}),)), "Experience: situation must be text"),  # type: ignore[arg-type]
         (Reflection(next_look=float("inf")), "next_look"),
     ],
 )
