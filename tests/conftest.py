@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from spar.agent.parts import AgentParts
 from spar.data.scrub import forget_known
 from spar.health.relief import resident
+from spar.protocols import Home
 from spar.testing import VirtualClock
 from tests.offline import no_route_outside
 from tests.remembered import remember_entry_points, remember_tables, remember_toml
@@ -97,6 +98,13 @@ def facts_add_up(request: pytest.FixtureRequest) -> Iterator[None]:
     AgentParts.ledger_of = ledger_of
     forget_known()
     assert not differences, differences[0]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """The places of a process in a folder of the test's own, whose workspace is there."""
+    (tmp_path / "workspace").mkdir()
+    return Home(str(tmp_path), str(tmp_path / "workspace"), str(tmp_path / "state"))
 
 
 @pytest.fixture

@@ -62,8 +62,9 @@ async def test_the_log_gets_a_line_whose_level_is_the_urgency(
     ]
 
 
-async def test_the_log_keeps_the_contract() -> None:
+async def test_log_and_desktop_keep_the_contract(desktop: Path) -> None:
     await check_notifier(LogNotifier)
+    await check_notifier(DesktopNotifier)
 
 
 async def test_the_desktop_is_given_plain_text(desktop: Path) -> None:
@@ -83,22 +84,14 @@ async def test_a_desktop_that_is_not_there_says_what_is_missing(
         await DesktopNotifier().notify("a", "b")
 
 
-async def test_a_desktop_that_fails_says_why(desktop: Path) -> None:
-    (desktop / "notify-send").write_text("#!/bin/sh\necho no bus >&2\nexit 1\n")
-
-    with pytest.raises(PermanentError, match="'notify-send' failed: no bus; is there a desktop session"):
-        await DesktopNotifier().notify("a", "b")
-
-
-async def test_a_desktop_that_hangs_is_given_up(desktop: Path) -> None:
-    (desktop / "notify-send").write_text("#!/bin/sh\nsleep 300\n")
-
-    with pytest.raises(TimeoutError, match=r"not over after 0.2 s"):
-        await DesktopNotifier(timeout=0.2).notify("a", "b")
-
-
-async def test_the_desktop_keeps_the_contract(desktop: Path) -> None:
-    await check_notifier(DesktopNotifier)
+async def test_a_desktop_that_fails_says_why_and_one_that_hangs_is_given_up(desktop: Path) -> None:
+    for program, kind, reason in (
+        ("echo no bus >&2\nexit 1", PermanentError, "'notify-send' failed: no bus; is there a desktop session"),
+        ("sleep 300", TimeoutError, r"not over after 0.2 s"),
+    ):
+        (desktop / "notify-send").write_text(f"#!/bin/sh\n{program}\n")
+        with pytest.raises(kind, match=reason):
+            await DesktopNotifier(timeout=0.2).notify("a", "b")
 
 
 async def test_a_hook_is_posted_the_message_as_json(hook: Pages) -> None:

@@ -11,7 +11,7 @@ import ssl
 import sys
 import zlib
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,9 @@ def tool(server: Any, **options: Any) -> HttpTool:
     return HttpTool(allow=[f"127.0.0.1:{server.port}", f"localhost:{server.port}"], **options)
 
 
-async def test_a_page_is_fetched(server: Any) -> None:
+async def test_a_page_is_fetched_by_no_proxy_of_the_environment(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
     server.answers["/x?q=1"] = reply(body="grüße".encode(), Content_Type="text/plain; charset=utf-8", X_Other="y")
 
     answer = await tool(server)(url=f"{server.url}/x?q=1#part")
@@ -102,12 +104,18 @@ async def test_a_body_is_shown_as_what_it_is(server: Any, body: bytes, kind: str
     assert {key: answer[key] for key in answer if key in ("text", "json", "base64")} == expected
 
 
-async def test_a_packed_body_is_unpacked(server: Any) -> None:
+async def test_a_packed_body_is_unpacked_unless_nobody_asked_for_that_or_it_is_broken(server: Any) -> None:
     server.answers["/g"] = reply(body=gzip.compress(b"x" * 1000), Content_Encoding="gzip")
     server.answers["/d"] = reply(body=zlib.compress(b"y" * 1000), Content_Encoding="deflate")
+    server.answers["/br"] = reply(body=b"x", Content_Encoding="br")
+    server.answers["/bad"] = reply(body=b"no gzip", Content_Encoding="gzip")
 
     assert (await tool(server)(url=f"{server.url}/g"))["text"] == "x" * 1000
     assert (await tool(server)(url=f"{server.url}/d"))["text"] == "y" * 1000
+    with pytest.raises(PermanentError, match="packed as 'br', which was not asked for"):
+        await tool(server)(url=f"{server.url}/br")
+    with pytest.raises(TransientError, match="not the gzip that it says it is"):
+        await tool(server)(url=f"{server.url}/bad")
 
 
 async def test_a_gzip_bomb_unpacks_only_as_far_as_is_kept(server: Any) -> None:
@@ -119,16 +127,6 @@ async def test_a_gzip_bomb_unpacks_only_as_far_as_is_kept(server: Any) -> None:
     grown = resident() - before
     assert (len(answer["text"]), answer["truncated"]) == (1000, True)
     assert grown < 32 << 20
-
-
-async def test_packing_that_was_not_asked_for_or_is_broken_is_refused(server: Any) -> None:
-    server.answers["/br"] = reply(body=b"x", Content_Encoding="br")
-    server.answers["/bad"] = reply(body=b"no gzip", Content_Encoding="gzip")
-
-    with pytest.raises(PermanentError, match="packed as 'br', which was not asked for"):
-        await tool(server)(url=f"{server.url}/br")
-    with pytest.raises(TransientError, match="not the gzip that it says it is"):
-        await tool(server)(url=f"{server.url}/bad")
 
 
 async def test_an_endless_body_is_cut(server: Any) -> None:
@@ -160,18 +158,11 @@ async def test_a_drip_ends_at_the_total_deadline(server: Any, start: bytes) -> N
         await tool(server, timeout=0.2)(url=f"{server.url}/")
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (b"garbage\r\n\r\n", "broke off"),
-        (b"", "broke off"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", "broke off"),
-    ],
-)
-async def test_a_broken_answer_may_be_better_next_time(server: Any, answer: bytes, reason: str) -> None:
+@pytest.mark.parametrize("answer", [b"garbage\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"])
+async def test_a_broken_answer_may_be_better_next_time(server: Any, answer: bytes) -> None:
     server.answers["/"] = answer
 
-    with pytest.raises(TransientError, match=reason):
+    with pytest.raises(TransientError, match="broke off"):
         await tool(server)(url=f"{server.url}/")
 
 
@@ -185,37 +176,24 @@ async def test_a_closed_port_may_be_open_next_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"),
+    ("kind", "statuses"),
     [
-        ("400 Bad Request", PermanentError),
-        ("401 No", PermanentError),
-        ("404 Not Found", PermanentError),
-        ("408 Late", TransientError),
-        ("425 Early", TransientError),
-        ("429 Busy", TransientError),
-        ("500 Oh", TransientError),
-        ("503 Away", TransientError),
-        ("529 Full", TransientError),
+        (PermanentError, ["400 Bad Request", "401 No", "404 Not Found"]),
+        (TransientError, ["408 Late", "425 Early", "429 Busy", "500 Oh", "503 Away", "529 Full"]),
     ],
 )
-async def test_a_bad_status_is_a_failure_that_says_what_was_said(
-    server: Any, status: str, kind: type[Exception]
+async def test_a_bad_status_is_a_failure_that_says_what_was_said_and_when_to_come_again(
+    server: Any, kind: type[PermanentError | TransientError], statuses: list[str]
 ) -> None:
-    server.answers["/"] = reply(status, b"because\x1b " + b"x" * 1000)
+    for status in statuses:
+        server.answers["/"] = reply(status, b"because\x1b " + b"x" * 1000, Retry_After="7")
 
-    with pytest.raises(kind, match=rf"GET {server.url}/ answered {status[:3]}[^:]*: because\\x1b x") as caught:
-        await tool(server)(url=f"{server.url}/")
+        with pytest.raises(kind, match=rf"GET {server.url}/ answered {status[:3]}[^:]*: because\\x1b x") as caught:
+            await tool(server)(url=f"{server.url}/")
 
-    assert len(str(caught.value)) < 500
-
-
-async def test_it_is_said_when_to_come_again(server: Any) -> None:
-    server.answers["/"] = reply("429 Too Many Requests", Retry_After="7")
-
-    with pytest.raises(TransientError) as caught:
-        await tool(server)(url=f"{server.url}/")
-
-    assert caught.value.retry_after == 7
+        assert len(str(caught.value)) < 500
+        if isinstance(caught.value, TransientError):
+            assert caught.value.retry_after == 7
 
 
 @pytest.mark.parametrize(
@@ -230,22 +208,16 @@ async def test_it_is_said_when_to_come_again(server: Any) -> None:
         ("nan", None),
         ("soon", None),
         ("", None),
-        ("Sat, 01 Jan 2000 00:02:00 GMT", 120),
+        ("Sat, 01 Jan 2000 00:02:00 GMT", 90),
         ("Fri, 31 Dec 1999 00:00:00 GMT", 0),
         ("Sat, 01 Jan 2050 00:00:00 GMT", 3600),
         ("Sat, 99 Jan 2000 00:00:00 GMT", None),
         ("9" * 400, 3600),
-        ("Sat, 01 Jan 2000 00:01:00", 60),
+        ("Sat, 01 Jan 2000 00:01:00", 30),
     ],
 )
 def test_retry_after_is_read_with_care(value: str | None, expected: float | None) -> None:
-    assert retry_after(value, datetime(2000, 1, 1, tzinfo=UTC)) == expected
-
-
-def test_retry_after_counts_from_now() -> None:
-    now = datetime(2000, 1, 1, tzinfo=UTC) + timedelta(seconds=30)
-
-    assert retry_after("Sat, 01 Jan 2000 00:02:00 GMT", now) == 90
+    assert retry_after(value, datetime(2000, 1, 1, 0, 0, 30, tzinfo=UTC)) == expected
 
 
 async def test_redirects_are_followed_and_the_last_place_is_told(server: Any) -> None:
@@ -345,14 +317,6 @@ async def test_private_permits_the_own_network_but_no_metadata(server: Any) -> N
     assert (await HttpTool(private=True)(url=f"{server.url}/"))["text"] == "in"
     with pytest.raises(PermanentError, match="metadata"):
         await HttpTool(private=True)(url="http://169.254.169.254/")
-
-
-async def test_no_proxy_of_the_environment_is_used(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
-    server.answers["/"] = reply(body=b"direct")
-
-    assert (await tool(server)(url=f"{server.url}/"))["text"] == "direct"
 
 
 @pytest.mark.parametrize(

@@ -64,12 +64,16 @@ async def test_by_default_the_log_is_told(caplog: pytest.LogCaptureFixture) -> N
     ]
 
 
-async def test_every_way_is_told() -> None:
+async def test_every_way_is_attached_opened_told_and_closed_with_the_tool(clock: VirtualClock) -> None:
     one, other = Kept(), Kept()
+    tool = NotifyTool(via=[one, other])
 
-    answer = await NotifyTool(via=[one, other])(title="t", text="x", urgency="critical")
+    tool.attach(host(clock))
+    async with tool:
+        answer = await tool(title="t", text="x", urgency="critical")
 
     assert one.seen == other.seen == [("t", "x", "critical")]
+    assert one.life == other.life == ["attached to main", "opened", "closed"]
     assert answer == {"delivered": ["Kept", "Kept#1"], "failed": {}}
 
 
@@ -79,16 +83,14 @@ async def test_one_way_that_works_is_enough_and_the_others_are_named() -> None:
     assert answer == {"delivered": ["log"], "failed": {"Broken": "no line", "Broken#2": "ValueError"}}
 
 
-async def test_when_no_way_works_the_call_fails_with_every_reason() -> None:
-    tool = NotifyTool(via=[Broken(TransientError("no line")), Broken(PermanentError("no bell"))])
-
-    with pytest.raises(TransientError, match="nobody could be told: Broken: no line; Broken#1: no bell"):
-        await tool(title="t")
-
-
-async def test_when_no_way_ever_will_the_failure_is_permanent() -> None:
-    with pytest.raises(PermanentError, match="nobody could be told: Broken: no bell"):
-        await NotifyTool(via=[Broken(PermanentError("no bell"))])(title="t")
+@pytest.mark.parametrize(
+    ("second", "kind"), [(TransientError("no line"), TransientError), (PermanentError("no line"), PermanentError)]
+)
+async def test_when_no_way_works_the_call_fails_with_every_reason_for_ever_if_none_ever_will(
+    second: Exception, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind, match="nobody could be told: Broken: no bell; Broken#1: no line"):
+        await NotifyTool(via=[Broken(PermanentError("no bell")), Broken(second)])(title="t")
 
 
 async def test_a_way_that_hangs_does_not_hold_up_the_others(clock: VirtualClock) -> None:
@@ -126,17 +128,6 @@ async def test_a_flood_is_held_back_counted_and_told_of(clock: VirtualClock) -> 
     ]  # fmt: skip
 
 
-async def test_notifiers_are_attached_opened_and_closed_with_the_tool(clock: VirtualClock) -> None:
-    kept = Kept()
-    tool = NotifyTool(via=[kept])
-
-    tool.attach(host(clock))
-    async with tool:
-        await tool(title="t")
-
-    assert kept.life == ["attached to main", "opened", "closed"]
-
-
 @pytest.mark.parametrize(
     ("params", "reason"),
     [
@@ -156,14 +147,11 @@ async def test_wrong_parameters_are_named_and_not_counted(params: dict[str, Any]
     await tool(title="still allowed")
 
 
-def test_a_notifier_is_made_from_its_options() -> None:
-    tool = NotifyTool(via=["log", {"use": "webhook", "url": "https://example.org/hook", "timeout": 5}])
+def test_a_notifier_is_made_from_its_options_or_named_by_module_and_class() -> None:
+    own = "acting.notifiers:LogNotifier"
+    tool = NotifyTool(via=["log", {"use": "webhook", "url": "https://example.org/hook", "timeout": 5}, own])
 
-    assert list(tool._notifiers) == ["log", "webhook"]
-
-
-def test_a_notifier_of_ones_own_is_named_by_module_and_class() -> None:
-    assert list(NotifyTool(via=["acting.notifiers:LogNotifier"])._notifiers) == ["acting.notifiers:LogNotifier"]
+    assert list(tool._notifiers) == ["log", "webhook", own]
 
 
 @pytest.mark.parametrize(

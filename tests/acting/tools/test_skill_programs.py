@@ -16,11 +16,9 @@ pytestmark = pytest.mark.process
 SECRET = "s3cr3t-value-of-the-key"
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEATHER_KEY", SECRET)
-    (tmp_path / "workspace").mkdir()
-    return Home(str(tmp_path), str(tmp_path / "workspace"), str(tmp_path / "state"))
 
 
 def skill(home: Home, name: str, script: str, environment: str = "WEATHER_KEY") -> str:
