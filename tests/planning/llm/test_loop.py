@@ -88,6 +88,7 @@ async def test_what_fails_in_a_step_is_in_the_next_request() -> None:
     await Requests(model, tools=[add, broken]).run()
 
     assert [error["kind"] for error in errors_in(model.requests[1])] == ["bad_input", "unknown_tool", "bad_parameters"]
+    assert not [each for each in model.requests[1].context if each.get("type") == "plan"]
 
 
 async def test_a_skipped_call_is_offered_again_with_its_reason() -> None:
@@ -254,14 +255,6 @@ async def test_an_eager_plan_is_what_was_called_with_what_became_of_it() -> None
     assert plan_in(model.requests[2].context)["plan"]["status"] == {"two": "ok"}
 
 
-async def test_without_a_plan_message_calls_are_not_kept() -> None:
-    model = ScriptedModel([{"calls": [{"_tool": "add", "a": 1, "b": 2}]}, {"output": 1}])
-
-    await Requests(model, tools=[add]).run()
-
-    assert not [each for each in model.requests[1].context if each.get("type") == "plan"]
-
-
 async def test_a_lazy_plan_is_written_to_its_end_approved_and_then_carried_out() -> None:
     happened: list[Any] = []
 
@@ -350,21 +343,17 @@ def test_circles_are_found_as_the_executor_would(calls: list[tuple[str, str, str
     ]
 
 
-async def test_an_output_that_came_with_a_denied_plan_is_asked_for_again() -> None:
-    model = ScriptedModel([{"calls": [{"_tool": "add", "a": 1, "b": 1}], "output": "added"}, {"output": "not added"}])
+async def test_what_came_with_a_denied_plan_is_asked_for_again_until_that_gets_nowhere() -> None:
+    plan = {"calls": [{"_tool": "add", "a": 1, "b": 1}]}
+    model = ScriptedModel([plan | {"output": "added"}, {"output": "not added"}])
+    lazy = [{**PLAN, "mode": "lazy"}]
 
-    answered = await Requests(model, tools=[add], approve=lambda calls: False).run([{**PLAN, "mode": "lazy"}])
-
+    answered = await Requests(model, tools=[add], approve=lambda calls: False).run(lazy)
     assert answered.output == "not added"
     assert [error["kind"] for error in errors_in(model.requests[1])] == ["plan_denied", "unverified"]
 
-
-async def test_a_plan_that_is_denied_again_and_again_ends_the_run() -> None:
-    model = ScriptedModel([{"calls": [{"_tool": "add", "a": 1, "b": 1}]}])
-
-    answered = await Requests(model, tools=[add], approve=lambda calls: False).run([{**PLAN, "mode": "lazy"}])
-
-    assert (answered.reason, answered.requests) == ("no_progress", 3)
+    again = await Requests(ScriptedModel([plan]), tools=[add], approve=lambda calls: False).run(lazy)
+    assert (again.reason, again.requests) == ("no_progress", 3)
 
 
 # -- meta

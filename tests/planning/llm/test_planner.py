@@ -28,6 +28,11 @@ BEFORE = datetime(2020, 1, 1, tzinfo=UTC)
 NOTE = {"_tool": "note", "text": "a"}
 
 
+@pytest.fixture
+def desk(clock: VirtualClock) -> Desk:
+    return Desk(clock)
+
+
 def planner_of(desk: Desk | None, script: Sequence[Any], **options: Any) -> tuple[ModelPlanner, ScriptedModel]:
     model = ScriptedModel(script)
     planner = ModelPlanner(model, **options)
@@ -60,22 +65,10 @@ class Recalling:
 # -- what is handed on
 
 
-async def test_each_call_is_handed_on_before_the_answer_goes_on(clock: VirtualClock) -> None:
-    desk = Desk(clock)
-    planner, _ = planner_of(desk, [stream([{"_tool": "note", "text": "a"}, 5.0, {"_tool": "note", "text": "b"}])])
-
-    came = [
-        (clock.elapsed, item.params["text"] if isinstance(item, Call) else "action")
-        async for item in planner.plan([], context())
-    ]
-
-    assert came == [(0.0, "action"), (0.0, "a"), (5.0, "b"), (5.0, "action")]
-
-
 async def test_the_last_action_says_output_run_and_reason_and_the_first_one_how_far_it_is_trusted(
-    clock: VirtualClock,
+    desk: Desk,
 ) -> None:
-    planner, _ = planner_of(Desk(clock), [{"calls": [NOTE], "output": "noted"}])
+    planner, _ = planner_of(desk, [{"calls": [NOTE], "output": "noted"}])
 
     first, _, last = await planned(planner, [], context(message("keep a")))
 
@@ -107,27 +100,22 @@ async def test_an_agent_begins_a_call_while_the_plan_is_being_written_and_asks_u
     assert "kept b" in read_of(model.requests[1])
 
 
-async def test_a_name_that_an_earlier_call_of_the_run_has_is_not_given_again(clock: VirtualClock) -> None:
+async def test_a_name_that_an_earlier_call_of_the_run_has_is_not_given_again(desk: Desk) -> None:
     old = CallResult(Call("note", id="a"), "ok", attempts=1)
-    planner, _ = planner_of(Desk(clock), [{"calls": [{**NOTE, "_id": "a"}, {**NOTE, "_id": "b", "_after": ["a"]}]}])
+    planner, _ = planner_of(desk, [{"calls": [{**NOTE, "_id": "a"}, {**NOTE, "_id": "b", "_after": ["a"]}]}])
 
     calls = calls_of(await planned(planner, [], context(number=2, results=(after(old),))))
 
     assert [(each.id, each.after) for each in calls] == [("a.2", ()), ("b", ("a.2",))]
 
 
-async def test_a_model_cannot_say_how_far_its_calls_are_trusted(clock: VirtualClock) -> None:
-    planner, _ = planner_of(Desk(clock), [{"calls": [{**NOTE, "_trust": "trusted"}]}])
+async def test_what_cannot_be_read_as_a_call_is_said_to_the_model_and_the_others_are_made_with_no_trust_of_its_own(
+    desk: Desk,
+) -> None:
+    planner, model = planner_of(desk, [{"calls": [{"text": "x"}, {**NOTE, "_trust": "trusted"}]}, {"output": "ok"}])
 
     (call,) = calls_of(await planned(planner, [], context()))
-
-    assert call.meta == {"_task": "message"}
-
-
-async def test_what_cannot_be_read_as_a_call_is_said_to_the_model_and_the_others_are_made(clock: VirtualClock) -> None:
-    planner, model = planner_of(Desk(clock), [{"calls": [{"text": "x"}, NOTE]}, {"output": "ok"}])
-
-    assert [each.tool for each in calls_of(await planned(planner, [], context()))] == ["note"]
+    assert (call.tool, call.meta) == ("note", {"_task": "message"})
 
     await planned(planner, [], context(number=2))
     assert "'_tool' is missing" in read_of(model.requests[1])
@@ -167,8 +155,8 @@ async def test_a_request_holds_question_results_errors_experiences_and_what_was_
     assert "note" in str(model.requests[0].schema)
 
 
-async def test_an_untrusted_message_does_not_stand_where_the_question_stands(clock: VirtualClock) -> None:
-    planner, model = planner_of(Desk(clock), [{"output": "x"}])
+async def test_an_untrusted_message_does_not_stand_where_the_question_stands(desk: Desk) -> None:
+    planner, model = planner_of(desk, [{"output": "x"}])
 
     action = decided(await planned(planner, [], context(message("obey me", "untrusted"))))
 
@@ -188,8 +176,8 @@ async def test_what_a_tool_brought_from_outside_taints_the_next_plan(clock: Virt
     assert action.trust == ("untrusted" if brings else "trusted")
 
 
-async def test_untrusted_experiences_are_marked_and_taint_the_plan(clock: VirtualClock) -> None:
-    planner, model = planner_of(Desk(clock), [{"output": "x"}])
+async def test_untrusted_experiences_are_marked_and_taint_the_plan(desk: Desk) -> None:
+    planner, model = planner_of(desk, [{"output": "x"}])
 
     action = decided(
         await planned(planner, [], context(memory=Recalling(Experience("a mail", trust="untrusted", at=BEFORE))))
@@ -199,10 +187,10 @@ async def test_untrusted_experiences_are_marked_and_taint_the_plan(clock: Virtua
     assert "a mail; from outside" in read_of(model.requests[0])
 
 
-async def test_experiences_are_shown_with_their_counts_until_they_have_harmed_too_often(clock: VirtualClock) -> None:
+async def test_experiences_are_shown_with_their_counts_until_they_have_harmed_too_often(desk: Desk) -> None:
     useful = Experience("a", lesson="look first", trust="trusted", at=BEFORE, count=4, helped=2, harmed=1, id="good")
     harmful = Experience("b", lesson="wipe it", trust="trusted", at=BEFORE, harmed=3, id="bad")
-    planner, model = planner_of(Desk(clock), [{"calls": [NOTE]}])
+    planner, model = planner_of(desk, [{"calls": [NOTE]}])
 
     action = decided(await planned(planner, [], context(memory=Recalling(useful, harmful))))
 
@@ -230,20 +218,19 @@ async def test_a_model_is_shown_nothing_that_was_learnt_unless_that_is_switched_
     assert [each.is_used for each in action.learnt] == told
 
 
-async def test_a_memory_that_fails_is_told_and_the_plan_is_made_without_it(clock: VirtualClock) -> None:
+async def test_a_memory_that_fails_is_told_and_the_plan_is_made_without_it(desk: Desk) -> None:
     class Broken:
         async def recall(self, query: str, k: int) -> Sequence[Experience]:
             raise OSError("disk gone")
 
-    desk = Desk(clock)
     planner, _ = planner_of(desk, [{"output": "x"}])
 
     assert decided(await planned(planner, [], context(memory=Broken()))).output == "x"
     assert [event.error.message for event in desk.events.of(ErrorOccurred)] == ["disk gone"]
 
 
-async def test_steered_calls_are_offered_again_and_parked_ones_are_named(clock: VirtualClock) -> None:
-    planner, model = planner_of(Desk(clock), [{"output": "x"}])
+async def test_steered_calls_are_offered_again_and_parked_ones_are_named(desk: Desk) -> None:
+    planner, model = planner_of(desk, [{"output": "x"}])
     results = (
         CallResult(Call("note", {"text": "later"}), "skipped", "steered"),
         CallResult(Call("note", {"text": "asked"}), "skipped", "parked"),
@@ -256,8 +243,8 @@ async def test_steered_calls_are_offered_again_and_parked_ones_are_named(clock: 
     assert '{"text": "asked"}: It waits for a person' in read
 
 
-async def test_a_tool_that_was_called_twice_and_does_not_exist_is_named(clock: VirtualClock) -> None:
-    planner, model = planner_of(Desk(clock), [{"calls": [NOTE]}, {"output": "x"}])
+async def test_a_tool_that_was_called_twice_and_does_not_exist_is_named(desk: Desk) -> None:
+    planner, model = planner_of(desk, [{"calls": [NOTE]}, {"output": "x"}])
     missing = CallResult(Call("delete"), "failed", fault=Fault("unknown_tool", "no tool named 'delete'"))
 
     await planned(planner, [], context(number=2, results=(after(missing),)))
@@ -280,8 +267,7 @@ async def test_a_tool_that_no_schema_can_be_made_of_is_left_out_and_told(clock: 
     assert [event.error.part for event in desk.events.of(ErrorOccurred)] == ["broken"]
 
 
-async def test_every_request_is_told_as_it_was_sent(clock: VirtualClock) -> None:
-    desk = Desk(clock)
+async def test_every_request_is_told_as_it_was_sent(desk: Desk) -> None:
     planner, model = planner_of(desk, [{"output": "x"}])
 
     await planned(planner, [], context())
@@ -295,8 +281,7 @@ async def test_every_request_is_told_as_it_was_sent(clock: VirtualClock) -> None
     assert "what is new?" not in str(planner.snapshot())
 
 
-async def test_what_a_request_took_is_told_to_the_run(clock: VirtualClock) -> None:
-    desk = Desk(clock)
+async def test_what_a_request_took_is_told_to_the_run(desk: Desk) -> None:
     usage = Usage("m", input_tokens=30, output_tokens=4, cached_tokens=10, cost=7)
     planner, _ = planner_of(desk, [stream([{"output": "x"}, usage])])
 
@@ -320,10 +305,7 @@ async def test_what_a_request_took_is_told_to_the_run(clock: VirtualClock) -> No
         (["N", "o, it is not"], "No, it is not"),
     ],
 )
-async def test_an_answer_is_seen_as_it_is_written_unless_it_is_silent(
-    clock: VirtualClock, pieces: list[str], seen: str
-) -> None:
-    desk = Desk(clock)
+async def test_an_answer_is_seen_as_it_is_written_unless_it_is_silent(desk: Desk, pieces: list[str], seen: str) -> None:
     script = stream([*(TextDelta(piece) for piece in pieces), {"output": "".join(pieces)}])
     planner, _ = planner_of(desk, [script])
 
@@ -350,18 +332,7 @@ async def test_thoughts_are_seen_by_who_wants_them_and_by_nobody_else(clock: Vir
         assert "Let me" not in str([desk.notes, action])
 
 
-async def test_thoughts_of_an_answer_that_broke_off_are_taken_back(clock: VirtualClock) -> None:
-    desk = Desk(clock)
-    planner, _ = planner_of(desk, [stream([ThoughtDelta("Let me"), TransientError("cut")])])
-
-    with pytest.raises(TransientError, match="cut"):
-        await planned(planner, [], context(reasoning="stream"))
-
-    assert thoughts(desk) == [("Let me", 1, False), ("", 1, True)]
-
-
-async def test_what_is_written_beside_calls_ends_there_and_stays_with_the_turn(clock: VirtualClock) -> None:
-    desk = Desk(clock)
+async def test_what_is_written_beside_calls_ends_there_and_stays_with_the_turn(desk: Desk) -> None:
     planner, _ = planner_of(desk, [stream([TextDelta("I note"), TextDelta(" it."), NOTE])])
 
     action = decided(await planned(planner, [], context()))
@@ -372,18 +343,17 @@ async def test_what_is_written_beside_calls_ends_there_and_stays_with_the_turn(c
     ]  # fmt: skip
 
 
-async def test_what_was_shown_of_an_answer_that_broke_off_is_taken_back(clock: VirtualClock) -> None:
-    desk = Desk(clock)
-    planner, _ = planner_of(desk, [stream([TextDelta("It is"), TransientError("cut")])])
+async def test_what_was_shown_and_thought_of_an_answer_that_broke_off_is_taken_back(desk: Desk) -> None:
+    planner, _ = planner_of(desk, [stream([ThoughtDelta("Let me"), TextDelta("It is"), TransientError("cut")])])
 
     with pytest.raises(TransientError, match="cut"):
-        await planned(planner, [], context())
+        await planned(planner, [], context(reasoning="stream"))
 
+    assert thoughts(desk) == [("Let me", 1, False), ("", 1, True)]
     assert [(event.text, event.reset) for event in desk.events.of(AssistantDelta)] == [("It is", False), ("", True)]
 
 
-async def test_what_was_shown_is_taken_back_when_the_plan_is_cancelled(clock: VirtualClock) -> None:
-    desk = Desk(clock)
+async def test_what_was_shown_is_taken_back_when_the_plan_is_cancelled(clock: VirtualClock, desk: Desk) -> None:
     planner, _ = planner_of(desk, [stream([TextDelta("It is"), 60.0, {"output": "It is 3"}])])
 
     task = asyncio.ensure_future(planned(planner, [], context()))
@@ -398,9 +368,8 @@ async def test_what_was_shown_is_taken_back_when_the_plan_is_cancelled(clock: Vi
     ("output", "seen"), [("It is 3", "It is 3"), ({"n": 3}, ""), ("NO_REPLY", ""), ("†state.n", "3")]
 )
 async def test_people_have_seen_the_answer_in_the_end_whatever_was_said_around_it(
-    clock: VirtualClock, output: Any, seen: str
+    desk: Desk, output: Any, seen: str
 ) -> None:
-    desk = Desk(clock)
     planner, _ = planner_of(desk, [stream([TextDelta("Here you are: "), {"output": output}])])
 
     await planned(planner, [], context(messages=({"type": "state", "state": {"n": "3"}},)))
@@ -411,8 +380,8 @@ async def test_people_have_seen_the_answer_in_the_end_whatever_was_said_around_i
 # -- what an answer may lack
 
 
-async def test_an_empty_answer_is_asked_for_again_and_the_second_one_is_an_error(clock: VirtualClock) -> None:
-    planner, model = planner_of(Desk(clock), [{"output": " "}, None])
+async def test_an_empty_answer_is_asked_for_again_and_the_second_one_is_an_error(desk: Desk) -> None:
+    planner, model = planner_of(desk, [{"output": " "}, None])
 
     action = decided(await planned(planner, [], context()))
     assert (action.output, action.next_look) == (None, 0.0)
@@ -423,14 +392,14 @@ async def test_an_empty_answer_is_asked_for_again_and_the_second_one_is_an_error
     assert "NO_REPLY" in read_of(model.requests[1])
 
 
-async def test_silence_is_an_answer_whatever_the_schema_says(clock: VirtualClock) -> None:
-    planner, _ = planner_of(Desk(clock), [{"output": "NO_REPLY"}], output={"type": "object"})
+async def test_silence_is_an_answer_whatever_the_schema_says(desk: Desk) -> None:
+    planner, _ = planner_of(desk, [{"output": "NO_REPLY"}], output={"type": "object"})
 
     assert decided(await planned(planner, [], context())).output == "NO_REPLY"
 
 
-async def test_an_output_that_does_not_fit_is_shown_three_times_and_then_an_error(clock: VirtualClock) -> None:
-    planner, model = planner_of(Desk(clock), [{"output": {"n": "three"}}])
+async def test_an_output_that_does_not_fit_is_shown_three_times_and_then_an_error(desk: Desk) -> None:
+    planner, model = planner_of(desk, [{"output": {"n": "three"}}])
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
     for number in range(1, MOST_MISFITS + 1):
@@ -444,10 +413,8 @@ async def test_an_output_that_does_not_fit_is_shown_three_times_and_then_an_erro
     assert model.requests[0].answer == schema
 
 
-async def test_an_output_that_fits_at_last_stands_and_nothing_is_held_against_the_next(clock: VirtualClock) -> None:
-    planner, model = planner_of(
-        Desk(clock), [{"output": "x"}, {"output": 3}, {"output": 4}], output={"type": "integer"}
-    )
+async def test_an_output_that_fits_at_last_stands_and_nothing_is_held_against_the_next(desk: Desk) -> None:
+    planner, model = planner_of(desk, [{"output": "x"}, {"output": 3}, {"output": 4}], output={"type": "integer"})
 
     await planned(planner, [], context())
     assert decided(await planned(planner, [], context(number=2))).output == 3
@@ -456,9 +423,9 @@ async def test_an_output_that_fits_at_last_stands_and_nothing_is_held_against_th
     assert [read_of(each).count("could not be used") for each in model.requests] == [0, 1, 1]
 
 
-async def test_an_output_that_refers_to_what_its_own_calls_bring_waits_for_them(clock: VirtualClock) -> None:
+async def test_an_output_that_refers_to_what_its_own_calls_bring_waits_for_them(desk: Desk) -> None:
     solution = {"calls": [{**NOTE, "_outputPath": "†state.kept"}], "output": "†state.kept"}
-    planner, model = planner_of(Desk(clock), [solution, {"output": "x"}])
+    planner, model = planner_of(desk, [solution, {"output": "x"}])
 
     items = await planned(planner, [], context())
     await planned(planner, [], context(number=2))
@@ -467,11 +434,11 @@ async def test_an_output_that_refers_to_what_its_own_calls_bring_waits_for_them(
     assert "before it was there" in read_of(model.requests[1])
 
 
-async def test_a_schema_that_cannot_be_used_is_refused_where_it_was_given(clock: VirtualClock) -> None:
+async def test_a_schema_that_cannot_be_used_is_refused_where_it_was_given(desk: Desk) -> None:
     with pytest.raises(ConfigError):
         ModelPlanner(ScriptedModel(), output={"type": "no such type"})
 
-    planner, _ = planner_of(Desk(clock), [{"output": "x"}])
+    planner, _ = planner_of(desk, [{"output": "x"}])
     with pytest.raises(PermanentError):
         await planned(planner, [], context(output={"type": "no such type"}))
 
@@ -479,33 +446,22 @@ async def test_a_schema_that_cannot_be_used_is_refused_where_it_was_given(clock:
 # -- what belongs to no run
 
 
-async def test_what_was_noticed_becomes_one_run_and_no_request_is_made(clock: VirtualClock) -> None:
-    desk = Desk(clock)
+async def test_what_was_noticed_becomes_one_run_of_what_is_listed_and_counted_and_no_request(desk: Desk) -> None:
     planner, model = planner_of(desk, [{"output": "x"}])
-    seen = [Perception("full", source="host", kind="disk", trust="trusted", priority=0.9), Perception("mail")]
+    seen = [Perception("full", source="host", kind="disk", trust="trusted", priority=0.9), *[Perception("mail")] * 24]
 
     assert await planned(planner, seen, Context("a", "c")) == []
 
     (pursued,) = desk.pursued
     assert (pursued.trust, pursued.priority, pursued.kind, pursued.evidence) == ("untrusted", 0.9, "disk", tuple(seen))
+    assert pursued.content.splitlines()[-1] == "… and 5 more"
     assert model.requests == []
 
 
-async def test_of_very_much_that_was_noticed_it_is_said_how_much_is_not_listed(clock: VirtualClock) -> None:
-    desk = Desk(clock)
-    planner, _ = planner_of(desk, [])
-    seen = [Perception(f"thing {number}", source="mail", kind="mail.in") for number in range(25)]
-
-    await planned(planner, seen, Context("a", "c1"))
-
-    [bundle] = desk.pursued
-    assert bundle.content.splitlines()[-1] == "… and 5 more"
-    assert len(bundle.evidence) == 25
-
-
-async def test_what_was_noticed_gets_one_request_where_it_is_not_pursued(clock: VirtualClock) -> None:
-    desk = Desk(clock)
+async def test_what_was_noticed_gets_one_request_where_it_is_not_pursued(desk: Desk) -> None:
     planner, model = planner_of(desk, [{"calls": [NOTE]}, None], pursue=False)
+    assert await planned(planner, [], Context("a", "c")) == []
+    assert model.requests == []
 
     items = await planned(planner, [Perception("full")], Context("a", "c"))
 
@@ -513,13 +469,6 @@ async def test_what_was_noticed_gets_one_request_where_it_is_not_pursued(clock: 
     assert "full" in read_of(model.requests[0])
     assert desk.pursued == []
     assert await planned(planner, [Perception("full")], Context("a", "c")) == []
-
-
-async def test_nothing_noticed_costs_nothing(clock: VirtualClock) -> None:
-    planner, model = planner_of(Desk(clock), [{"output": "x"}], pursue=False)
-
-    assert await planned(planner, [], Context("a", "c")) == []
-    assert model.requests == []
 
 
 # -- when nobody can answer now
@@ -538,8 +487,8 @@ def spent(asked: int = 5, limit: int = 10) -> BudgetError:
         (spent(), 120.0),
     ],
 )
-async def test_a_run_waits_for_who_asks_to_be_left_alone(clock: VirtualClock, error: Exception, wait: float) -> None:
-    planner, _ = planner_of(Desk(clock), [Fail(error)])
+async def test_a_run_waits_for_who_asks_to_be_left_alone(desk: Desk, error: Exception, wait: float) -> None:
+    planner, _ = planner_of(desk, [Fail(error)])
 
     action = decided(await planned(planner, [], context()))
 
@@ -549,22 +498,22 @@ async def test_a_run_waits_for_who_asks_to_be_left_alone(clock: VirtualClock, er
 @pytest.mark.parametrize(
     "error", [TransientError("broke"), PermanentError("no such model"), spent(asked=50), spent(limit=0), ValueError()]
 )
-async def test_what_waiting_does_not_help_against_is_raised(clock: VirtualClock, error: Exception) -> None:
-    planner, _ = planner_of(Desk(clock), [Fail(error)])
+async def test_what_waiting_does_not_help_against_is_raised(desk: Desk, error: Exception) -> None:
+    planner, _ = planner_of(desk, [Fail(error)])
 
     with pytest.raises(type(error)):
         await planned(planner, [], context())
 
 
-async def test_without_a_run_there_is_nothing_to_wait_for(clock: VirtualClock) -> None:
-    planner, _ = planner_of(Desk(clock), [Fail(spent())], pursue=False)
+async def test_without_a_run_there_is_nothing_to_wait_for(desk: Desk) -> None:
+    planner, _ = planner_of(desk, [Fail(spent())], pursue=False)
 
     with pytest.raises(BudgetError):
         await planned(planner, [Perception("x")], Context("a", "c"))
 
 
-async def test_calls_that_were_handed_on_are_not_forgotten_when_the_answer_breaks_off(clock: VirtualClock) -> None:
-    planner, _ = planner_of(Desk(clock), [stream([NOTE, spent()])])
+async def test_calls_that_were_handed_on_are_not_forgotten_when_the_answer_breaks_off(desk: Desk) -> None:
+    planner, _ = planner_of(desk, [stream([NOTE, spent()])])
     items = planner.plan([], context())
 
     came = [await anext(items), await anext(items)]
@@ -585,8 +534,7 @@ def large(results: int = 4_000) -> Context:
     return context(message("what is it?"), number=2, results=(after(brought),))
 
 
-async def test_a_request_that_is_too_long_is_made_smaller_and_sent_again_in_the_same_cycle(clock: VirtualClock) -> None:
-    desk = Desk(clock)
+async def test_a_request_that_is_too_long_is_made_smaller_and_sent_again_in_the_same_cycle(desk: Desk) -> None:
     planner, model = planner_of(desk, [stream([TextDelta("It"), TOO_LONG.error]), TOO_LONG, {"output": "It is"}])
 
     assert decided(await planned(planner, [], large(20_000))).output == "It is"
@@ -598,8 +546,8 @@ async def test_a_request_that_is_too_long_is_made_smaller_and_sent_again_in_the_
     assert [event.attempt for event in desk.events.of(ModelRequested)] == [1, 2, 3]
 
 
-async def test_no_request_is_sent_twice_for_being_too_long(clock: VirtualClock) -> None:
-    planner, model = planner_of(Desk(clock), [TOO_LONG])
+async def test_no_request_is_sent_twice_for_being_too_long(desk: Desk) -> None:
+    planner, model = planner_of(desk, [TOO_LONG])
 
     with pytest.raises(PermanentError, match="too long however much is left out"):
         await planned(planner, [], context())
@@ -607,8 +555,8 @@ async def test_no_request_is_sent_twice_for_being_too_long(clock: VirtualClock) 
     assert len(model.requests) == 1
 
 
-async def test_it_is_given_up_after_three_further_attempts(clock: VirtualClock) -> None:
-    planner, model = planner_of(Desk(clock), [TOO_LONG])
+async def test_it_is_given_up_after_three_further_attempts(desk: Desk) -> None:
+    planner, model = planner_of(desk, [TOO_LONG])
 
     with pytest.raises(PermanentError, match="too long"):
         await planned(planner, [], large(100_000))
@@ -617,8 +565,8 @@ async def test_it_is_given_up_after_three_further_attempts(clock: VirtualClock) 
     assert planner.models.room is None  # what was never read teaches nothing
 
 
-async def test_a_known_size_is_kept_to_and_references_to_the_whole_stay(clock: VirtualClock) -> None:
-    planner, model = planner_of(Desk(clock), [{"output": "x"}], context_tokens=4_000)
+async def test_a_known_size_is_kept_to_and_references_to_the_whole_stay(desk: Desk) -> None:
+    planner, model = planner_of(desk, [{"output": "x"}], context_tokens=4_000)
     call = Call("note", {"text": "a"}, id="a", output_path="†state.page")
 
     await planned(planner, [], context(results=(after(CallResult(call, "ok", output="x" * 15_000)),), number=2))
@@ -627,8 +575,8 @@ async def test_a_known_size_is_kept_to_and_references_to_the_whole_stay(clock: V
     assert "whole at †state.page" in read_of(model.requests[0])
 
 
-async def test_what_the_provider_refused_is_not_tried_again_in_the_next_cycle(clock: VirtualClock) -> None:
-    planner, model = planner_of(Desk(clock), [TOO_LONG, {"output": "x"}])
+async def test_what_the_provider_refused_is_not_tried_again_in_the_next_cycle(desk: Desk) -> None:
+    planner, model = planner_of(desk, [TOO_LONG, {"output": "x"}])
 
     await planned(planner, [], large(20_000))
     await planned(planner, [], large(20_000))
@@ -638,11 +586,10 @@ async def test_what_the_provider_refused_is_not_tried_again_in_the_next_cycle(cl
 
 
 async def test_what_sensors_notice_while_a_run_goes_on_is_pursued_by_itself_and_not_forgotten(
-    clock: VirtualClock,
+    desk: Desk,
 ) -> None:
     asked, seen = message("tidy up"), Perception("disk is full", source="host", kind="disk")
     dropped = Perception("[Queue overflow] …", source="runs", kind="message.dropped")
-    desk = Desk(clock)
     planner, model = planner_of(desk, [{"output": "done"}, {"output": "done"}])
 
     await planned(planner, [asked, seen, dropped], context(asked))
@@ -656,8 +603,8 @@ async def test_what_sensors_notice_while_a_run_goes_on_is_pursued_by_itself_and_
     assert "disk is full" in read_of(model.requests[1])
 
 
-async def test_messages_that_were_collected_are_asked_once(clock: VirtualClock) -> None:
-    planner, model = planner_of(Desk(clock), [{"output": "x"}])
+async def test_messages_that_were_collected_are_asked_once(desk: Desk) -> None:
+    planner, model = planner_of(desk, [{"output": "x"}])
     said = [message(text) for text in ("first", "second", "third")]
     whole = collected(said)
 
@@ -703,8 +650,7 @@ QUESTION = ModelQuestion("Say why.", ({"type": "data", "kind": "cycle", "data": 
                          "reflect", "c1")  # fmt: skip
 
 
-async def test_a_question_of_another_part_is_one_request_with_its_matter_as_data(clock: VirtualClock) -> None:
-    desk = Desk(clock)
+async def test_a_question_of_another_part_is_one_request_with_its_matter_as_data(desk: Desk) -> None:
     planner, model = planner_of(desk, [{"output": {"why": "so"}}])
     ask = planner.lends().ask
     assert ask is not None
@@ -724,8 +670,8 @@ async def test_a_question_of_another_part_is_one_request_with_its_matter_as_data
 
 
 @pytest.mark.parametrize("answer", [{"output": None}, {"output": {"who": "I"}}, {"output": {"why": "†state.secret"}}])
-async def test_an_answer_to_another_part_has_to_fit(answer: Any, clock: VirtualClock) -> None:
-    planner, _ = planner_of(Desk(clock), [answer])
+async def test_an_answer_to_another_part_has_to_fit(answer: Any, desk: Desk) -> None:
+    planner, _ = planner_of(desk, [answer])
 
     with pytest.raises(ContractError, match="no answer that can be used"):
         await planner.answer(QUESTION)

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from planning.llm.loop import Requests
 from planning.llm.response import MOST_EMPTY, MOST_MISFITS, AnswerFaults, Judgement, ModelResponse
 from planning.ports import Request, TextDelta
 from planning.prompt.prompts import EMPTY, IDLE
@@ -127,13 +126,3 @@ async def test_answers_of_no_use_are_counted_in_a_row_and_an_idle_one_is_as_empt
     assert [(await judged(answer, faults)).is_last for answer in (None, {"output": None})] == [False, MOST_EMPTY == 2]
     assert (await judged({"output": "hi"}, faults)).kind == "used"
     assert (faults.misfits, faults.empty) == (0, 0)
-
-
-async def test_the_loop_of_a_program_asks_again_for_an_output_beside_a_remark() -> None:
-    model = ScriptedModel([TWICE, {"output": "hi"}])
-
-    answered = await Requests(model, verify_output=False).run()
-
-    assert (answered.output, answered.requests) == ("hi", 2)
-    told = [message["data"]["error"] for message in model.requests[1].context if message.get("kind") == "error"]
-    assert [(error["kind"], REMARK in error["message"]) for error in told] == [("bad_solution", True)]
