@@ -15,17 +15,12 @@ from spar.testing import VirtualClock
 from tests.waiting import cancelled
 
 
-def test_now_is_aware_and_utc() -> None:
-    now = SystemClock().now()
+def test_now_is_aware_and_utc_and_monotonic_never_goes_back() -> None:
+    clock = SystemClock()
+    now, seen = clock.now(), [clock.monotonic() for _ in range(10_000)]
 
     assert now.tzinfo is UTC
     assert abs((datetime.now(UTC) - now).total_seconds()) < 60
-
-
-def test_monotonic_never_goes_back() -> None:
-    clock = SystemClock()
-    seen = [clock.monotonic() for _ in range(10_000)]
-
     assert seen == sorted(seen)
 
 
@@ -73,13 +68,9 @@ async def test_a_callback_comes_when_its_time_has_come_and_not_when_it_was_calle
     await clock.sleep(0)
     assert off == []
 
-
-async def test_a_time_that_has_passed_is_called_back_at_once() -> None:
-    clock = SystemClock()
-    called = asyncio.Event()
-    clock.call_at(clock.monotonic() - 100, called.set)
-
-    await asyncio.wait_for(called.wait(), 30)
+    passed = asyncio.Event()
+    clock.call_at(clock.monotonic() - 100, passed.set)
+    await asyncio.wait_for(passed.wait(), 30)
 
 
 def test_on_a_loop_that_counts_its_own_time_callbacks_are_neither_early_nor_lost() -> None:
@@ -106,27 +97,18 @@ async def test_both_clocks_are_clocks_and_say_which_kind(clock: VirtualClock) ->
 # -- how long to back off, and when too many restarts are too many
 
 
-def test_backoff_doubles_from_its_base_up_to_its_cap() -> None:
-    backoff = Backoff(0.5, 10.0)
-    assert [backoff.delay(failures) for failures in range(1, 8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
-
-
-@pytest.mark.parametrize("failures", [0, -1, -1000])
-def test_without_failures_there_is_nothing_to_wait_for(failures: int) -> None:
-    assert Backoff().delay(failures) == 0.0
-
-
-@pytest.mark.parametrize("failures", [61, 1_000, 10**9])
-def test_a_night_of_failures_does_not_overflow(failures: int) -> None:
-    assert Backoff(0.5, 60.0).delay(failures) == 60.0
-
-
-def test_a_base_of_zero_turns_backing_off_off() -> None:
-    assert Backoff(0.0, 60.0).delay(100) == 0.0
-
-
-def test_a_cap_below_the_base_wins() -> None:
-    assert Backoff(5.0, 1.0).delay(1) == 1.0
+@pytest.mark.parametrize(
+    ("base", "cap", "delays"),
+    [
+        (0.5, 10.0, {1: 0.5, 2: 1.0, 3: 2.0, 4: 4.0, 5: 8.0, 6: 10.0, 7: 10.0}),
+        (0.5, 60.0, {-1000: 0.0, -1: 0.0, 0: 0.0, 61: 60.0, 1_000: 60.0, 10**9: 60.0}),
+        (0.0, 60.0, {100: 0.0}),
+        (5.0, 1.0, {1: 1.0}),
+    ],
+    ids=["it doubles up to its cap", "no night overflows", "a base of zero turns it off", "a cap below the base wins"],
+)
+def test_backing_off_lasts_as_its_base_and_its_cap_say(base: float, cap: float, delays: dict[int, float]) -> None:
+    assert {failures: Backoff(base, cap).delay(failures) for failures in delays} == delays
 
 
 def test_restarts_are_forgotten_one_by_one_as_time_passes() -> None:

@@ -53,12 +53,6 @@ def test_an_unknown_point_is_refused_with_those_that_are_known() -> None:
         Hooks().add("before_lunch", lambda ctx: None)
 
 
-async def test_a_plain_function_may_be_a_hook() -> None:
-    hooks = Hooks()
-    hooks.add(OPEN, lambda ctx: Decision.deny("not today"))
-    assert (await ask(hooks)).reason == "not today"
-
-
 async def test_a_rewrite_is_what_the_next_hook_sees_and_what_comes_out() -> None:
     hooks, seen = Hooks(), []
 
@@ -106,26 +100,20 @@ async def test_a_removed_hook_is_not_asked_any_more() -> None:
     assert OPEN not in hooks.used
 
 
-async def test_a_hook_that_registers_another_one_does_not_disturb_the_asking() -> None:
-    hooks, asked = Hooks(), []
-    hooks.add(OPEN, lambda ctx: hooks.add(OPEN, lambda ctx: asked.append(1)) and None)
-    assert not (await ask(hooks)).faults
-    assert asked == []
-    await ask(hooks)
-    assert asked == [1]
-
-
-async def test_what_a_hook_does_to_its_context_decides_nothing() -> None:
+async def test_a_hook_that_registers_another_one_or_changes_its_context_disturbs_no_asking() -> None:
     hooks, seen = Hooks(), []
 
     def meddle(ctx: HookContext) -> None:
         ctx.value = "junk"
+        hooks.add(OPEN, lambda ctx: seen.append("late"))
 
     hooks.add(OPEN, meddle, priority=1)
     hooks.add(OPEN, lambda ctx: seen.append(ctx.value))
     outcome = await ask(hooks)
-    assert outcome.value is VALUES[OPEN]
+    assert (outcome.value, outcome.faults) == (VALUES[OPEN], ())
     assert seen == [VALUES[OPEN]]
+    await ask(hooks)
+    assert seen == [VALUES[OPEN], VALUES[OPEN], "late"]
 
 
 # -- hooks that fail ----------------------------------------------------------------------------------------
@@ -209,28 +197,23 @@ async def test_where_there_is_nothing_to_rewrite_a_rewrite_is_a_fault(point: str
     assert f"cannot rewrite anything at {point}" in outcome.faults[0].message
 
 
-@pytest.mark.parametrize("point", [GUARD, OPEN])
-async def test_a_late_hook_is_really_cancelled(clock: VirtualClock, point: str) -> None:
+@pytest.mark.parametrize(("point", "options", "seconds"), [(GUARD, {"timeout": 2.0}, 2), (OPEN, {}, 15)])
+async def test_a_hook_is_really_cancelled_after_the_deadline_of_its_own_or_fifteen_seconds(
+    clock: VirtualClock, point: str, options: dict[str, float], seconds: int
+) -> None:
     hooks, hang = Hooks(), Hang()
 
     async def slow(ctx: HookContext) -> None:
         await hang.wait()
 
-    hooks.add(point, slow, timeout=2.0)
+    hooks.add(point, slow, **options)  # type: ignore[arg-type]
     outcome = await ask(hooks, point)
-    assert clock.elapsed == pytest.approx(2.0)
+    assert clock.elapsed == pytest.approx(seconds)
     assert (hang.cancelled, hang.waiting) == (1, 0)
     assert outcome.denied == (point == GUARD)
     assert outcome.faults[0].kind == "timeout"
-    assert "longer than 2 s" in outcome.faults[0].message
+    assert f"longer than {seconds} s" in outcome.faults[0].message
     assert not hooks.left_behind
-
-
-async def test_the_deadline_is_fifteen_seconds_unless_said_otherwise(clock: VirtualClock) -> None:
-    hooks = Hooks()
-    hooks.add(OPEN, lambda ctx: Hang().wait())
-    await ask(hooks)
-    assert clock.elapsed == pytest.approx(15.0)
 
 
 async def test_a_late_hook_that_ignores_its_cancellation_is_left_behind(clock: VirtualClock) -> None:
@@ -399,16 +382,13 @@ async def test_before_call_may_require_an_approval_that_nobody_gives(setup: Setu
     assert (result.status, result.reason) == ("skipped", "parked")  # its cycle does not wait for a person
 
 
-async def test_after_call_only_looks(setup: Setup) -> None:
-    setup.agent.hooks.add("after_call", lambda ctx: Decision.rewrite(replace(ctx.value, output="forged")))
+@pytest.mark.parametrize(("point", "output"), [("after_call", "output"), ("result_persist", "***")])
+async def test_after_call_only_looks_and_result_persist_may_rewrite_the_result_as_it_is_kept(
+    setup: Setup, point: str, output: str
+) -> None:
+    setup.agent.hooks.add(point, lambda ctx: Decision.rewrite(replace(ctx.value, output="***")))
     await setup.turn()
-    assert setup.reflector.seen[0].results[0].output == "output"
-
-
-async def test_result_persist_may_rewrite_the_result_as_it_is_kept(setup: Setup) -> None:
-    setup.agent.hooks.add("result_persist", lambda ctx: Decision.rewrite(replace(ctx.value, output="***")))
-    await setup.turn()
-    assert setup.reflector.seen[0].results[0].output == "***"
+    assert setup.reflector.seen[0].results[0].output == output
 
 
 @pytest.mark.parametrize(
@@ -490,14 +470,6 @@ async def test_a_hook_behind_the_plan_sees_a_streamed_one_whole(clock: VirtualCl
     assert await setup.turn() == "acted"
     assert sizes == [2]
     assert len(setup.tool.calls) == 2
-
-
-async def test_a_hung_hook_does_not_hold_the_cycle_beyond_its_deadline(setup: Setup) -> None:
-    with Hang(ignore_cancel=True) as hang:
-        setup.agent.hooks.add("before_plan", lambda ctx: hang.wait(), timeout=3.0)
-        assert await setup.turn() == "acted"
-    assert setup.of(LoopCompleted)[0].duration == pytest.approx(3.5)
-    await setup.clock.sleep(1)
 
 
 async def test_a_slow_hook_is_not_taken_for_a_stuck_phase(clock: VirtualClock) -> None:
