@@ -55,6 +55,7 @@ async def test_a_quiet_machine_is_not_worth_a_word(clock: VirtualClock) -> None:
 
     assert await host.look() == []
     assert await host.look(load=1.49, memory=0.89) == []
+    assert await host.look(load=float("nan")) == []
 
 
 async def test_readings_are_handed_over_for_those_who_want_them(clock: VirtualClock) -> None:
@@ -70,8 +71,8 @@ async def test_readings_are_handed_over_for_those_who_want_them(clock: VirtualCl
     assert Pipeline().process(looked) == []  # the usual is not worth a word
 
 
-async def test_going_high_and_coming_back_are_told_once_each(clock: VirtualClock) -> None:
-    host = await watched(clock)
+async def test_going_high_and_coming_back_are_told_once_each_also_of_a_value_that_trembles(clock: VirtualClock) -> None:
+    host = await watched(clock, hysteresis=0.05)
 
     (high,) = await host.look(memory=0.93)
     assert await host.look(memory=0.95) == []
@@ -84,61 +85,46 @@ async def test_going_high_and_coming_back_are_told_once_each(clock: VirtualClock
     assert normal.content == "memory is back to normal: 50% in use"
     assert normal.attributes["level"] == "normal"
     assert high.key != normal.key
-
-
-async def test_a_value_that_trembles_at_the_threshold_is_one_perception(clock: VirtualClock) -> None:
-    host = await watched(clock, hysteresis=0.05)
-
     told = [len(await host.look(disk=value)) for value in (0.9, 0.89, 0.91, 0.86, 0.9, 0.84, 0.89)]
-
     assert told == [1, 0, 0, 0, 0, 1, 0]
 
 
-async def test_while_it_stays_high_it_is_told_again_now_and_then(clock: VirtualClock) -> None:
-    host = await watched(clock, remind=300.0)
+@pytest.mark.parametrize(("remind", "reminders"), [(300.0, 1), (0.0, 0)])
+async def test_while_it_stays_high_it_is_told_again_after_a_restart_and_as_often_as_that_is_wanted(
+    clock: VirtualClock, remind: float, reminders: int
+) -> None:
+    host = await watched(clock, remind=remind)
 
-    first = await host.look(load=2.0)
+    (first,) = await host.look(load=2.0)
     await clock.advance(299)
-    early = await host.look(load=2.5)
+    assert await host.look(load=2.5) == []
     await clock.advance(1)
-    (again,) = await host.look(load=3.0)
+    again = await host.look(load=3.0)
 
-    assert len(first) == 1
-    assert early == []
-    assert again.content == "load is high: 3.00 per cpu, the threshold is 1.50"
-    assert again.attributes["reminder"] is True
-    assert again.key != first[0].key
-
-
-async def test_no_reminder_when_none_is_wanted(clock: VirtualClock) -> None:
-    host = await watched(clock, remind=0.0)
-    await host.look(load=2.0)
-    await clock.advance(1e6)
-
-    assert await host.look(load=2.0) == []
+    assert [(item.content, item.attributes["reminder"], item.key != first.key) for item in again] == [
+        ("load is high: 3.00 per cpu, the threshold is 1.50", True, True)
+    ] * reminders
+    await host.sensor.open(host.context)
+    assert len(await host.look(load=3.0)) == 1
 
 
-async def test_each_disk_has_a_level_of_its_own(clock: VirtualClock) -> None:
-    host = await watched(clock, disks=["/", "/data"])
-
-    found = await host.look(disk=0.95, data=0.97)
-
-    assert [item.subject for item in found] == ["host.disk /", "host.disk /data"]
-    assert [item.kind for item in found] == ["host.disk", "host.disk"]
-
-
-async def test_a_disk_that_is_gone_is_told_once_and_silences_nothing(clock: VirtualClock) -> None:
+async def test_each_disk_has_a_level_of_its_own_and_one_that_is_gone_is_told_once_and_silences_nothing(
+    clock: VirtualClock,
+) -> None:
     host = await watched(clock, disks=["/", "/data"])
     gone = FileNotFoundError("no /data")
 
     first = await host.look(data=gone, memory=0.99)
     second = await host.look(memory=0.1)
-    back = await host.look(data=0.99)
+    both = await host.look(disk=0.95, data=0.99)
     await host.look(data=gone)
 
     assert [item.subject for item in first] == ["host.memory"]
     assert [item.attributes["level"] for item in second] == ["normal"]
-    assert [item.subject for item in back] == ["host.disk /data"]
+    assert [(item.subject, item.kind) for item in both] == [
+        ("host.disk /", "host.disk"),
+        ("host.disk /data", "host.disk"),
+    ]
     assert [fields["error"].message for fields in host.reported] == ["no /data"] * 2
     assert host.reported[0]["error"].part == "machine"
 
@@ -149,20 +135,6 @@ async def test_when_nothing_can_be_read_the_poll_fails(clock: VirtualClock) -> N
 
     with pytest.raises(OSError, match="no /proc"):
         await host.look(load=broken, memory=broken, disk=broken)
-
-
-async def test_after_a_restart_what_is_high_is_told_again(clock: VirtualClock) -> None:
-    host = await watched(clock)
-    await host.look(load=9.0)
-    await host.sensor.open(host.context)
-
-    assert len(await host.look(load=9.0)) == 1
-
-
-async def test_a_reading_that_is_no_number_is_not_high(clock: VirtualClock) -> None:
-    host = await watched(clock)
-
-    assert await host.look(load=float("nan")) == []
 
 
 def test_a_hysteresis_above_a_threshold_is_refused_with_its_place() -> None:

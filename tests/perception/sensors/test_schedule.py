@@ -79,10 +79,12 @@ class Told:
 # -- on time
 
 
-async def test_an_interval_ticks_from_its_start_without_drift(clock: VirtualClock) -> None:
+async def test_an_interval_ticks_from_its_start_without_drift_until_it_is_closed(clock: VirtualClock) -> None:
     job = await Told(clock, interval=10.0).start()
 
     await clock.advance(35)
+    await job.stop()
+    await clock.advance(10)
 
     assert job.due == ["01 00:00:10", "01 00:00:20", "01 00:00:30"]
     assert job.reported == []
@@ -101,10 +103,22 @@ async def test_a_cron_line_ticks_by_the_wall_clock(clock: VirtualClock) -> None:
     assert first.attributes == {"due_at": "2026-01-01T09:30:00+00:00", "missed": 0, "late": 0.0}
 
 
-async def test_a_cron_line_ticks_at_the_very_moment_of_its_first_start(clock: VirtualClock) -> None:
-    job = await Told(clock, cron="0 0 * * *").start()
+@pytest.mark.parametrize(
+    ("options", "due"),
+    [
+        ({"cron": "0 0 * * *"}, ["01 00:00:00"]),
+        ({"at": "2026-01-01 05:00", "timezone": "America/New_York"}, ["01 10:00:00"]),
+    ],
+    ids=["a cron line ticks at the very moment of its first start", "a moment is meant in the zone of the schedule"],
+)
+async def test_a_first_tick_comes_when_it_is_meant(
+    clock: VirtualClock, options: dict[str, str], due: list[str]
+) -> None:
+    job = await Told(clock, **options).start()
 
-    assert job.due == ["01 00:00:00"]
+    await clock.advance(86_399)
+
+    assert job.due == due
 
 
 @pytest.mark.parametrize(
@@ -121,14 +135,6 @@ async def test_a_moment_comes_once(clock: VirtualClock, at: Any) -> None:
     assert job.due == ["01 05:00:00"]
 
 
-async def test_a_moment_is_meant_in_the_time_zone_of_the_schedule(clock: VirtualClock) -> None:
-    job = await Told(clock, at="2026-01-01 05:00", timezone="America/New_York").start()
-
-    await clock.advance(86_400)
-
-    assert job.due == ["01 10:00:00"]
-
-
 async def test_jitter_delays_a_tick_and_always_by_the_same(clock: VirtualClock) -> None:
     job = await Told(clock, interval=3600.0, jitter=600.0).start()
     other = await Told(clock, "other", interval=3600.0, jitter=600.0).start()
@@ -143,14 +149,6 @@ async def test_jitter_delays_a_tick_and_always_by_the_same(clock: VirtualClock) 
     assert [item.at for item in job.inbox.found] == [item.at for item in again.inbox.found]
     assert [item.at for item in job.inbox.found] != [item.at for item in other.inbox.found]
     assert job.reported == []
-
-
-async def test_a_closed_schedule_ticks_no_more(clock: VirtualClock) -> None:
-    job = await Told(clock, interval=1.0).start()
-    await job.stop()
-    await clock.advance(10)
-
-    assert job.due == []
 
 
 # -- not on time
@@ -211,26 +209,20 @@ async def test_after_a_year_off_the_telling_is_bounded_and_says_so(clock: Virtua
     assert job.inbox.found[-1].attributes["due_at"] == "2027-01-01T00:01:00+00:00"
 
 
-async def test_a_tick_that_comes_while_another_waits_is_skipped_and_told(clock: VirtualClock) -> None:
+async def test_a_tick_that_comes_while_another_waits_or_is_refused_is_skipped_and_told(clock: VirtualClock) -> None:
     job = await Told(clock, interval=10.0).start()
     await clock.advance(10)
     job.inbox.waiting = 1
     await clock.advance(20)
     job.inbox.waiting = 0
     await clock.advance(10)
-
-    assert job.due == ["01 00:00:10", "01 00:00:40"]
-    assert job.missed == ["01 00:00:20", "01 00:00:30"]
-    assert "overlap" in job.reported[0][1]["reason"]
-
-
-async def test_a_refused_tick_is_told(clock: VirtualClock) -> None:
-    job = await Told(clock, interval=10.0).start()
     job.inbox.is_full = True
     await clock.advance(10)
 
-    assert job.missed == ["01 00:00:10"]
-    assert "refused" in job.reported[0][1]["reason"]
+    assert job.due == ["01 00:00:10", "01 00:00:40"]
+    assert job.missed == ["01 00:00:20", "01 00:00:30", "01 00:00:50"]
+    assert "overlap" in job.reported[0][1]["reason"]
+    assert "refused" in job.reported[2][1]["reason"]
 
 
 # -- a clock that is set
@@ -404,10 +396,7 @@ def test_what_cannot_be_scheduled_is_refused_with_an_example(options: Any, path:
         ScheduleSensor(**options)
 
     assert error.value.path == path
-
-
-def test_the_zone_of_the_machine_can_be_used() -> None:
-    ScheduleSensor(cron="0 9 * * *", timezone="local")
+    ScheduleSensor(cron="0 9 * * *", timezone="local")  # the zone of the machine
 
 
 async def test_it_keeps_the_contract_of_a_sensor(clock: VirtualClock) -> None:

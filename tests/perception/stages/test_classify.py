@@ -60,18 +60,11 @@ def test_rules_of_the_configuration_go_before_the_built_in_ones_and_the_first_th
     assert kind_of("RESOLVED", *rules, source="mail") == "alert"
 
 
-def test_a_source_is_a_shell_pattern_or_a_list_of_them() -> None:
-    rule = {"kind": "log", "source": ["syslog.*", "journal"]}
+def test_a_source_is_a_shell_pattern_or_a_list_of_them_and_a_rule_without_a_condition_catches_the_rest() -> None:
+    rules = ({"kind": "log", "source": ["syslog.*", "journal"]}, {"kind": "other"})
+    kinds = {source: kind_of("x", *rules, source=source) for source in ("syslog.auth", "journal", "journald")}
 
-    assert [kind_of("x", rule, source=source) for source in ("syslog.auth", "journal", "journald")] == [
-        "log",
-        "log",
-        "",
-    ]
-
-
-def test_a_rule_without_a_condition_catches_the_rest() -> None:
-    assert kind_of("anything", {"kind": "other"}) == "other"
+    assert kinds == {"syslog.auth": "log", "journal": "log", "journald": "other"}
 
 
 def test_a_glob_of_nothing_fits_nothing_and_an_empty_one_fits_what_is_empty() -> None:

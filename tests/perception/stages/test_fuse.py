@@ -36,19 +36,14 @@ def test_perceptions_of_one_subject_become_the_strongest_with_the_parts_as_evide
     assert all(decision.into == whole.id and decision.stage == "fuse" for decision in sifted.decisions)
 
 
-def test_what_people_say_is_never_fused() -> None:
-    batch = [about("ticket 7", "yes", kind="message"), about("ticket 7", "and no", kind="message")]
+def test_the_whole_is_trusted_only_if_every_part_is_and_what_people_say_is_never_fused() -> None:
+    first = about("a", 1, 0, 0.9, trust="trusted")
 
-    assert fuse(FuseWindow(), FuseSettings(), batch).perceptions == batch
-
-
-def test_the_whole_is_trusted_only_if_every_part_is() -> None:
-    trusted, untrusted = about("a", 1, 0, 0.9, trust="trusted"), about("a", 2)
-
-    assert fuse(FuseWindow(), FuseSettings(), [trusted, untrusted]).perceptions[0].trust == "untrusted"
-    assert (
-        fuse(FuseWindow(), FuseSettings(), [trusted, about("a", 3, trust="trusted")]).perceptions[0].trust == "trusted"
-    )
+    for trust in ("trusted", "untrusted"):
+        (whole,) = fuse(FuseWindow(), FuseSettings(), [first, about("a", 2, trust=trust)]).perceptions
+        assert whole.trust == trust
+    said = [about("ticket 7", text, kind="message") for text in ("yes", "and no")]
+    assert fuse(FuseWindow(), FuseSettings(), said).perceptions == said
 
 
 def test_what_was_passed_on_earlier_still_counts_within_the_window_and_not_after_it() -> None:

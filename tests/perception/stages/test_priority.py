@@ -23,13 +23,6 @@ def scored(content: Any = "", of: Scale | None = None, **fields: Any) -> Percept
     return prioritise(of or scale(), [Perception(content, **fields)]).perceptions[0]
 
 
-def test_a_kind_is_worth_something_and_the_reason_is_said() -> None:
-    perception = scored("tick", kind="schedule.tick")
-
-    assert perception.priority == BASE["schedule.tick"]
-    assert perception.attributes["why"] == ["schedule.tick starts at 0.5"]
-
-
 def test_every_summand_leaves_a_sentence_and_the_sentences_add_up() -> None:
     perception = scored(
         "this is URGENT", kind="mail", intent="request", trust="trusted", attributes={"count": 400, "other": 1}
@@ -46,27 +39,19 @@ def test_every_summand_leaves_a_sentence_and_the_sentences_add_up() -> None:
     assert perception.attributes["other"] == 1
 
 
-def test_a_priority_that_the_sensor_has_set_stays_and_is_explained() -> None:
-    perception = scored("urgent", priority=0.2)
+@pytest.mark.parametrize("priority", [0.2, 0.5])
+def test_a_priority_that_the_sensor_has_set_stays_and_is_explained_unless_it_came_with_reasons(priority: float) -> None:
+    perception = scored("urgent: outage", kind="alert", priority=priority)
 
-    assert perception.priority == 0.2
-    assert perception.attributes["why"] == ["its sensor set it to 0.2"]
-
-
-def test_a_sensor_that_says_the_middle_of_the_scale_is_believed() -> None:
-    perception = scored("urgent: outage", kind="alert", priority=0.5)
-
-    assert perception.priority == 0.5
-    assert perception.attributes["why"] == ["its sensor set it to 0.5"]
-
-
-def test_reasons_that_came_along_with_a_priority_stay() -> None:
-    assert scored("x", priority=0.2, attributes={"why": ["so"]}).attributes["why"] == ["so"]
+    assert perception.priority == priority
+    assert perception.attributes["why"] == [f"its sensor set it to {priority}"]
+    assert scored("x", priority=priority, attributes={"why": ["so"]}).attributes["why"] == ["so"]
 
 
 def test_an_exact_kind_goes_before_a_pattern_and_the_configuration_before_the_built_in() -> None:
     own = scale(base={"host.*": 0.9, "host.disk": 0.1, "odd": 0.3})
 
+    assert scored("tick", kind="schedule.tick").priority == BASE["schedule.tick"]
     kinds = ("host.load", "host.disk", "odd", "file.added")
     assert [scored("", own, kind=kind).priority for kind in kinds] == [0.9, 0.1, 0.3, 0.4]
 
@@ -78,18 +63,13 @@ def test_the_longest_phrase_counts_once_and_only_as_a_whole_word() -> None:
     assert scored("data loss", scale(keywords={"data": -0.1})).attributes["why"][1:] == ["it says 'data loss' (+0.25)"]
 
 
-def test_words_of_the_configuration_add_to_the_built_in_ones_and_zero_turns_one_off() -> None:
+def test_words_of_the_configuration_add_to_the_built_in_ones_zero_turns_one_off_and_many_are_capped() -> None:
     own = scale(keywords={"Urgent": 0, "c++!": 0.3})
 
     assert scored("urgent", own).attributes["why"][1:] == []
     assert scored("about C++! now", own).attributes["why"][1:] == ["it says 'c++!' (+0.3)"]
-
-
-def test_many_words_together_are_capped() -> None:
-    plain = scored("nothing").priority
     loud = scored("urgent emergency critical outage breach fatal").priority
-
-    assert loud - plain == pytest.approx(KEYWORDS_CAP)
+    assert loud - scored("nothing").priority == pytest.approx(KEYWORDS_CAP)
 
 
 def test_rules_match_on_source_kind_intent_and_pattern_together_and_all_that_fit_add_up() -> None:
@@ -118,14 +98,8 @@ def test_age_is_counted_from_the_newest_of_the_batch() -> None:
     ages = (0, 700, 4000, 90_000)
     kept = prioritise(scale(), [Perception("x", at=NOON - timedelta(seconds=age)) for age in ages]).perceptions
 
-    assert [p.priority for p in kept] == [0.4, 0.35, 0.3, 0.25]
+    assert [p.priority for p in kept] == [0.4, 0.35, 0.3, 0.25]  # in the order of the batch
     assert kept[3].attributes["why"][-1] == "it is more than a day older than the newest (-0.15)"
-
-
-def test_the_order_of_the_batch_stays() -> None:
-    batch = [Perception("fyi"), Perception("urgent"), Perception("x")]
-
-    assert [p.content for p in prioritise(scale(), batch).perceptions] == ["fyi", "urgent", "x"]
 
 
 @given(
