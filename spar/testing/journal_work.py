@@ -214,8 +214,8 @@ class DoubtsDuty(Duty):
         answer = replace(self.doubts[1], answer="done", output={"n": 1}, answered_by="a person")
         await self.commit(answered, doubt=answer)
         self.again = Unfinished(new_id(), "main", (seen("again"),), action=Action([calls[2]]))
-        self.answers = [answer, replace(self.doubts[2], answer="again", answered_by="a person")]
-        await self.commit(answered, doubt=self.answers[1], again=self.again)
+        repeated = replace(self.doubts[2], answer="again", answered_by="a person")
+        await self.commit(answered, doubt=repeated, again=self.again)
         other = replace(self.again, cycle_id=new_id())
         await self.conflicts("an answered doubt", answered, doubt=replace(answer, answer="failed"), again=other)
 

@@ -33,8 +33,11 @@ def one_rule(**rule: Any) -> Policy:
     return Policy(rules=[rule])
 
 
-def test_without_rules_the_tools_own_terms_decide() -> None:
+def test_without_rules_the_tools_own_terms_decide_and_no_setting_or_rule_loosens_its_deny() -> None:
     assert [decided(Policy(), approval=each) for each in ("auto", "ask", "deny")] == ["auto", "ask", "deny"]
+    assert decided(Policy("auto"), trust="untrusted", approval="ask") == "ask"
+    assert decided(Policy("ask"), trust="untrusted", approval="deny") == "deny"
+    assert decided(one_rule(decision="auto"), approval="deny") == "deny"
 
 
 @pytest.mark.parametrize("setting", ["auto", "ask", "deny"])
@@ -46,11 +49,6 @@ def test_a_call_from_untrusted_text_is_held_to_the_setting_unless_its_tool_is_sa
     assert decided(policy, trust="trusted") == "auto"
 
 
-def test_the_setting_for_untrusted_text_never_loosens_what_the_tool_says() -> None:
-    assert decided(Policy("auto"), trust="untrusted", approval="ask") == "ask"
-    assert decided(Policy("ask"), trust="untrusted", approval="deny") == "deny"
-
-
 def test_the_first_rule_that_matches_decides() -> None:
     policy = Policy(rules=[{"tool": "shell", "params": {"argv": ["ls", "*"]}, "decision": "auto"},
                            {"tool": "sh*", "decision": "deny"}, {"decision": "ask"}])  # fmt: skip
@@ -58,10 +56,6 @@ def test_the_first_rule_that_matches_decides() -> None:
     assert decided(policy, params={"argv": ["ls", "-l"]}, approval="ask") == "auto"
     assert decided(policy, params={"argv": ["rm", "-r"]}) == "deny"
     assert decided(policy, tool="note") == "ask"
-
-
-def test_a_rule_cannot_weaken_a_tools_own_deny() -> None:
-    assert decided(one_rule(decision="auto"), approval="deny") == "deny"
 
 
 def test_a_rule_loosens_the_watch_on_untrusted_text_only_if_it_names_trust() -> None:

@@ -112,28 +112,18 @@ async def call(server: McpServer) -> Any:
     return await tool(_context=ToolContext(Call(tool.name)))
 
 
-async def test_tools_are_called_and_the_configured_headers_go_along(tmp_path: Path, web: Web) -> None:
-    async with source(tmp_path, web, headers={"Authorization": "Bearer x"}) as server:
-        assert await call(server) == "done"
-
-    assert all(headers["authorization"] == "Bearer x" for _, headers, _ in web.requests)
-    assert web.requests[-1][0].startswith("DELETE")  # it takes its leave
-
-
-async def test_naming_a_host_inside_permits_it_by_name_too(tmp_path: Path, web: Web) -> None:
-    async with source(tmp_path, web, host="localhost") as server:
-        assert await call(server) == "done"
-
-    assert web.requests[0][1]["host"] == f"localhost:{web.port}"
-
-
-async def test_the_proxies_of_the_environment_are_not_used(
-    tmp_path: Path, web: Web, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"], ids=["by address", "by a name inside"])
+async def test_tools_are_called_by_no_proxy_and_the_configured_headers_go_along(
+    tmp_path: Path, web: Web, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with source(tmp_path, web) as server:
+    async with source(tmp_path, web, host, headers={"Authorization": "Bearer x"}) as server:
         assert await call(server) == "done"
+
+    assert {headers["authorization"] for _, headers, _ in web.requests} == {"Bearer x"}
+    assert {headers["host"] for _, headers, _ in web.requests} == {f"{host}:{web.port}"}
+    assert web.requests[-1][0].startswith("DELETE")  # it takes its leave
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ def pins(tmp_path: Path) -> Pins:
     return Pins(str(tmp_path), "files")
 
 
-def test_a_pin_does_not_depend_on_the_order_of_keys() -> None:
+def test_equal_definitions_have_one_pin_whatever_the_order_of_their_keys() -> None:
     assert pin({"name": "a", "description": "b"}) == pin({"description": "b", "name": "a"})
     assert len(pin(tool())) == 64
+    assert difference(tool(), tool()) == "nothing changed"
 
 
 @pytest.mark.parametrize(
@@ -57,12 +58,16 @@ def test_a_tool_that_came_later_is_off_and_one_that_went_is_no_matter(pins: Pins
     assert "it is new" in off["read_file"]
 
 
-def test_a_tool_that_is_again_what_it_was_is_on_again(pins: Pins) -> None:
+def test_a_tool_that_is_again_what_it_was_is_on_again_and_acceptance_holds_only_for_what_waited(pins: Pins) -> None:
     pins.judge({"read": tool()})
     pins.judge({"read": tool(description="other")})
+    assert pins.judge({"read": tool()}) == pins.waiting() == {}
 
-    assert pins.judge({"read": tool()}) == {}
-    assert pins.waiting() == {}
+    pins.judge({"read": tool(description="second")})
+    with pytest.raises(LookupError, match="no tool 'write' of 'files' waits to be accepted; waiting: read"):
+        pins.accept(["write"])
+    pins.accept()
+    assert "its description changed" in pins.judge({"read": tool(description="third")})["read"]
 
 
 def test_what_waits_can_be_accepted_one_by_one(pins: Pins) -> None:
@@ -76,22 +81,6 @@ def test_what_waits_can_be_accepted_one_by_one(pins: Pins) -> None:
     assert list(pins.judge(found)) == ["new"]
     assert list(pins.accept()) == ["new"]
     assert pins.judge(found) == {}
-
-
-def test_accepting_what_does_not_wait_names_what_does(pins: Pins) -> None:
-    pins.judge({"read": tool()})
-    pins.judge({"read": tool(description="other")})
-
-    with pytest.raises(LookupError, match="no tool 'write' of 'files' waits to be accepted; waiting: read"):
-        pins.accept(["write"])
-
-
-def test_acceptance_holds_for_what_waited_not_for_what_came_since(pins: Pins) -> None:
-    pins.judge({"read": tool()})
-    pins.judge({"read": tool(description="second")})
-    pins.accept()
-
-    assert "its description changed" in pins.judge({"read": tool(description="third")})["read"]
 
 
 def test_the_file_is_for_its_owner_only_and_nothing_is_left_beside_it(pins: Pins) -> None:
@@ -123,7 +112,3 @@ def test_a_state_folder_that_cannot_be_written_allows_nothing(tmp_path: Path) ->
 
     with pytest.raises(PinsError, match="cannot be"):
         Pins(str(tmp_path), "files").judge({"read": tool()})
-
-
-def test_equal_definitions_differ_in_nothing() -> None:
-    assert difference(tool(), tool()) == "nothing changed"

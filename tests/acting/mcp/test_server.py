@@ -91,17 +91,13 @@ def is_alive(pid: int) -> bool:
 # -- what a call returns
 
 
-async def test_a_call_reaches_the_server_and_its_text_comes_back(world: World) -> None:
+async def test_a_call_reaches_the_server_and_its_structured_content_or_else_its_text_comes_back(world: World) -> None:
+    world.offer("echo", "structured")
     async with world.open() as source:
         answer = await call(source, "echo", n=1, text="ü\n")
+        assert await call(source, "structured", value={"a": [1, None]}) == {"a": [1, None]}
 
     assert json.loads(answer) == {"n": 1, "text": "ü\n"}
-
-
-async def test_structured_content_is_preferred(world: World) -> None:
-    world.offer("structured")
-    async with world.open() as source:
-        assert await call(source, "structured", value={"a": [1, None]}) == {"a": [1, None]}
 
 
 async def test_a_picture_is_whole_beside_the_text_and_named_where_it_is_shown(world: World) -> None:
@@ -114,18 +110,20 @@ async def test_a_picture_is_whole_beside_the_text_and_named_where_it_is_shown(wo
     assert shown([text, picture], 8_000)[0] == [text, "[image image/png, 1000 bytes]"]
 
 
-async def test_a_failing_tool_fails_with_what_it_said_made_visible(world: World) -> None:
-    world.offer("fail")
-    async with world.open() as source:
-        with pytest.raises(PermanentError, match=r"tool 'fail' of MCP server 's' failed: no such thing\\x1b\[31m"):
-            await call(source, "fail")
-
-
-@pytest.mark.parametrize("name", ["refuse", "odd"])
-async def test_a_refusal_and_an_answer_that_is_none_are_failures(world: World, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("fail", r"tool 'fail' of MCP server 's' failed: no such thing\\x1b\[31m"),
+        ("refuse", "server 's'"),
+        ("odd", "'s'"),
+    ],
+)
+async def test_a_failing_tool_fails_with_what_it_said_made_visible_a_refusal_and_no_answer_do_too(
+    world: World, name: str, said: str
+) -> None:
     world.offer(name, "echo")
     async with world.open() as source:
-        with pytest.raises(PermanentError, match=r"MCP server 's'"):
+        with pytest.raises(PermanentError, match=said):
             await call(source, name)
 
         assert await call(source, "echo") == "{}"
@@ -162,13 +160,18 @@ async def test_progress_is_passed_on_at_an_easy_pace(world: World) -> None:
     assert len(seen) < 100
 
 
-async def test_a_cancelled_call_is_called_off_at_the_server(world: World) -> None:
+async def test_a_cancelled_call_is_called_off_at_the_server_and_makes_room_for_the_next(world: World) -> None:
     world.offer("silent", "cancelled")
-    async with world.open() as source:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(call(source, "silent"), 0.05)
+    async with world.open(parallel=1) as source:
+        first = asyncio.create_task(call(source, "silent"))
+        second = asyncio.create_task(call(source, "cancelled"))
+        await asyncio.sleep(0.05)
+        is_waiting = not second.done()
+        first.cancel()
 
-        assert len(json.loads(await call(source, "cancelled"))) == 1
+        assert is_waiting
+        assert len(json.loads(await second)) == 1
+        await asyncio.gather(first, return_exceptions=True)
 
 
 @pytest.mark.parametrize("params", [{"x": float("nan")}, {"x": "\ud800"}, {"x": "y" * (2 << 20)}])
@@ -178,20 +181,6 @@ async def test_parameters_that_cannot_be_sent_are_refused_before(world: World, p
             await call(source, "echo", **params)
 
         assert await call(source, "echo") == "{}"
-
-
-async def test_no_more_calls_than_allowed_are_on_their_way(world: World) -> None:
-    world.offer("silent", "cancelled", "echo")
-    async with world.open(parallel=1) as source:
-        first = asyncio.create_task(call(source, "silent"))
-        second = asyncio.create_task(call(source, "echo"))
-        await asyncio.sleep(0.05)
-        is_waiting = not second.done()
-        first.cancel()
-
-        assert is_waiting
-        assert await second == "{}"
-        await asyncio.gather(first, return_exceptions=True)
 
 
 # -- what the program is given
@@ -252,14 +241,15 @@ async def test_closing_leaves_nothing_of_the_program_not_even_what_left_its_sess
 # -- a server that is not there, dies, hangs or talks garbage
 
 
-async def test_a_server_that_cannot_start_stops_nobody_and_its_last_words_are_kept(world: World) -> None:
+async def test_a_server_that_cannot_start_stops_nobody_is_told_once_and_started_ever_more_seldom(world: World) -> None:
     world.mode("exit")
     async with world.open() as source:
-        snapshot = source.snapshot()
+        assert source.snapshot()["state"] == "down"
+        assert "exit code 1; it said last: cannot open the database" in source.snapshot()["error"]
+        await until(lambda: source.snapshot()["failures"] >= 3)
+        assert len(world.starts) <= 4
 
-    assert snapshot["state"] == "down"
-    assert "exit code 1; it said last: cannot open the database" in snapshot["error"]
-    (told,) = world.told.of(ErrorOccurred)
+    (told,) = world.told.of(ErrorOccurred)  # not for each attempt
     assert "MCP server 's' cannot be used: the program ended" in told.error.message
 
 
@@ -282,13 +272,18 @@ async def test_a_tool_that_nobody_knows_is_told_together_with_its_server_that_is
     assert "down" not in another.fault.message
 
 
-async def test_opening_does_not_wait_for_a_server_that_never_answers(world: World) -> None:
+async def test_opening_does_not_wait_for_a_server_that_never_answers_which_is_started_again(world: World) -> None:
     world.mode("mute")
     with hang_guard():
         async with world.open(wait=0.2, start_timeout=600) as source:
             assert source.snapshot()["state"] == "connecting"
-
     assert not is_alive(world.starts[0])
+
+    async with world.open(start_timeout=1.0) as source:
+        await until(lambda: "was not ready within 1 s" in source.snapshot()["error"])
+        world.mode("")
+        await until(lambda: source.snapshot()["state"] == "connected")
+        assert source.snapshot()["failures"] >= 1
 
 
 async def test_a_slow_server_is_used_once_it_is_there(world: World) -> None:
@@ -300,20 +295,17 @@ async def test_a_slow_server_is_used_once_it_is_there(world: World) -> None:
         assert await call(source, "echo") == "{}"
 
 
-async def test_a_server_that_is_not_ready_in_time_is_started_again(world: World) -> None:
-    world.mode("mute")
-    async with world.open(start_timeout=1.0) as source:
-        await until(lambda: "was not ready within 1 s" in source.snapshot()["error"])
-        world.mode("")
-        await until(lambda: source.snapshot()["state"] == "connected")
-        assert source.snapshot()["failures"] >= 1
-
-
-async def test_a_call_during_which_the_server_dies_is_in_doubt_and_the_server_comes_back(world: World) -> None:
+@pytest.mark.parametrize(
+    ("effects", "error"), [({}, InDoubtError), ({"die": "read"}, TransientError)], ids=["once", "harmless"]
+)
+async def test_a_call_during_which_the_server_dies_is_in_doubt_if_it_may_not_be_repeated_and_the_server_comes_back(
+    world: World, effects: dict[str, str], error: type[Exception]
+) -> None:
     world.offer("die", "echo")
-    async with world.open() as source:
-        with pytest.raises(InDoubtError, match=r"broke during the call .* may have had its effect"):
+    async with world.open(effects=effects) as source:
+        with pytest.raises(error, match=r"broke during the call") as broken:
             await call(source, "die")
+        assert ("may have had its effect" in str(broken.value)) == (not effects)
         await until(lambda: source.snapshot()["state"] == "down")
         with pytest.raises(TransientError, match="has no connection: the program ended with exit code 3"):
             await call(source, "echo")
@@ -324,44 +316,19 @@ async def test_a_call_during_which_the_server_dies_is_in_doubt_and_the_server_co
         assert source.snapshot()["stderr"] == ["about to die, token=***"]
 
 
-async def test_a_harmless_call_during_which_the_server_dies_may_be_repeated(world: World) -> None:
-    world.offer("die")
-    async with world.open(effects={"die": "read"}) as source:
-        with pytest.raises(TransientError, match="broke during the call"):
-            await call(source, "die")
-
-
-async def test_a_server_that_keeps_dying_is_started_ever_more_seldom(world: World) -> None:
-    world.mode("exit")
-    async with world.open() as source:
-        await until(lambda: source.snapshot()["failures"] >= 3)
-        assert len(world.starts) <= 4
-
-    assert len(world.told.of(ErrorOccurred)) == 1  # told once, not for each attempt
-
-
-async def test_a_server_that_hangs_is_noticed_when_nobody_calls_and_replaced(world: World) -> None:
+@pytest.mark.parametrize("refresh", [0.1, 3600.0], ids=["when nobody calls", "by a call without an answer in time"])
+async def test_a_server_that_hangs_is_noticed_and_replaced(world: World, refresh: float) -> None:
     world.offer("hang", "echo")
-    async with world.open(refresh=0.1, start_timeout=1.5) as source:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(call(source, "hang"), 0.2)
-        await until(lambda: len(world.starts) == 2)
-        await until(lambda: source.snapshot()["state"] == "connected")
-
-        assert await call(source, "echo") == "{}"
-        assert not is_alive(world.starts[0])
-
-
-async def test_a_call_that_is_not_answered_in_time_has_a_server_that_hangs_replaced_at_once(world: World) -> None:
-    world.offer("hang", "echo")
-    async with world.open(refresh=3600.0, start_timeout=1.5) as source:
+    async with world.open(refresh=refresh, start_timeout=1.5) as source:
         await until(source.tools)  # a busy machine needs more than one start
         before = len(world.starts)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(call(source, "hang"), 0.2)
         await until(lambda: len(world.starts) > before)
         await until(lambda: source.snapshot()["state"] == "connected")
+
         assert await call(source, "echo") == "{}"
+        assert not is_alive(world.starts[0])
 
 
 async def test_a_call_that_is_not_answered_in_time_leaves_a_server_that_answers_alone(world: World) -> None:
@@ -408,12 +375,18 @@ def test_of_what_a_program_said_the_telling_line_is_quoted(said: list[str], quot
     assert words.last() == quoted
 
 
-async def test_stray_lines_on_standard_output_are_dropped_and_counted(world: World) -> None:
-    world.offer("garbage")
+async def test_stray_lines_on_standard_output_are_counted_and_the_last_of_standard_error_kept(world: World) -> None:
+    world.offer("garbage", "murmur")
     async with world.open() as source:
         assert await call(source, "garbage") == "after the garbage"
         assert source.snapshot()["strays"] >= 4
-        assert len(world.starts) == 1
+        assert await call(source, "murmur") == "murmured"
+        await until(lambda: any("murmur 4999" in line for line in source.snapshot()["stderr"]))
+        lines = source.snapshot()["stderr"]
+
+    assert len(world.starts) == 1
+    assert len(lines) == 20
+    assert max(map(len, lines)) <= 300
 
 
 @pytest.mark.parametrize("mode", ["babble", "flood"])
@@ -430,17 +403,6 @@ async def test_a_flood_on_standard_output_ends_the_connection_within_little_memo
         await until(lambda: "writes what is no MCP message" in source.snapshot()["error"])
 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 * 1024  # KiB
-
-
-async def test_standard_error_is_read_and_only_its_last_lines_are_kept(world: World) -> None:
-    world.offer("murmur")
-    async with world.open() as source:
-        assert await call(source, "murmur") == "murmured"
-        await until(lambda: any("murmur 4999" in line for line in source.snapshot()["stderr"]))
-        lines = source.snapshot()["stderr"]
-
-    assert len(lines) == 20
-    assert max(map(len, lines)) <= 300
 
 
 async def test_a_server_that_asks_without_end_is_cut_off(world: World) -> None:

@@ -23,7 +23,7 @@ def finding(level: int, *, through: tuple[str, ...] = (), trouble: str = "") -> 
     return Finding(level, refused, through, trouble, 0.1)
 
 
-def test_without_a_sandbox_every_probe_but_the_last_comes_through() -> None:
+async def test_without_a_sandbox_every_probe_but_the_last_comes_through_also_where_an_event_loop_runs() -> None:
     found = examine(None)
 
     assert found.trouble == ""
@@ -31,19 +31,17 @@ def test_without_a_sandbox_every_probe_but_the_last_comes_through() -> None:
     assert found.refused == ("leave a process behind",)
 
 
-def test_what_is_offered_has_refused_all_probes_and_lets_ordinary_work_be_done() -> None:
+def test_what_is_offered_has_once_in_a_process_refused_all_probes_and_let_ordinary_work_be_done(tmp_path: Path) -> None:
     capability = offered(shutil.which("bwrap"))
 
+    assert offered(shutil.which("bwrap"), str(tmp_path)) is capability
     for found in capability.findings:
         if found.counts:
             assert found.refused == probes.HOSTILE
     assert capability.level == max((found.level for found in capability.findings if found.counts), default=0)
-
-
-def test_the_probes_are_run_once_in_a_process(tmp_path: Path) -> None:
-    bwrap = shutil.which("bwrap")
-
-    assert offered(bwrap) is offered(bwrap, str(tmp_path))
+    assert finding(1).counts
+    assert not finding(1, trouble="ordinary work failed: no space").counts
+    assert not finding(1, through=("read a file outside",)).counts
 
 
 def test_in_ci_there_is_a_sandbox_or_what_is_missing_is_named() -> None:
@@ -65,13 +63,18 @@ def test_a_bubblewrap_that_does_nothing_is_found_out(tmp_path: Path) -> None:
     assert capability.why.startswith("level 2: ")
 
 
-def test_a_bubblewrap_that_is_missing_or_broken_leaves_the_level_below(tmp_path: Path) -> None:
-    without, broken = offered(None), offered(str(tmp_path / "no-such-file"))
+def test_a_bubblewrap_that_is_missing_or_broken_leaves_the_level_below_and_none_is_logged_as_a_warning(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with caplog.at_level("INFO", logger="spar.sandbox"):
+        without, broken = offered(None), offered(str(tmp_path / "no-such-file"))
 
     assert without.level < 2
     assert "bubblewrap (bwrap) is not on PATH" in without.why
     assert broken.level == without.level
     assert "no such file" in broken.why
+    levels = {record.levelname for record in caplog.records if record.name == "spar.sandbox"}
+    assert levels == ({"INFO"} if broken.level else {"WARNING"})
 
 
 def test_cages_are_of_the_strongest_level_and_never_below_what_is_asked_for() -> None:
@@ -104,31 +107,10 @@ def test_where_nothing_is_offered_nothing_is_confined_and_the_reason_is_told() -
         capability.spec("/w", level=1)
 
 
-def test_a_level_at_which_ordinary_work_fails_does_not_count() -> None:
-    assert finding(1).counts
-    assert not finding(1, trouble="ordinary work failed: no space").counts
-    assert not finding(1, through=("read a file outside",)).counts
-
-
-@pytest.mark.parametrize("name", ["spar.sandbox"])
-def test_that_there_is_no_sandbox_is_logged_as_a_warning(
-    name: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
-    with caplog.at_level("INFO", logger=name):
-        capability = offered(str(tmp_path / "another-missing-bwrap"))
-
-    levels = {record.levelname for record in caplog.records if record.name == name}
-    assert levels == ({"INFO"} if capability.level else {"WARNING"})
-
-
 def test_the_document_says_of_each_probe_what_became_of_it() -> None:
     text = (Path(__file__).parents[3] / "docs/explanation/sandbox.md").read_text()
 
     assert "".join(f"- {probe}\n" for probe in probes.HOSTILE) in text
-
-
-async def test_it_can_also_be_found_out_where_an_event_loop_runs() -> None:
-    assert examine(None).refused == ("leave a process behind",)
 
 
 def test_a_program_reads_itself_and_its_own_python_but_no_home(tmp_path: Path) -> None:

@@ -54,23 +54,24 @@ def test_functions_and_objects_become_entries_with_their_terms() -> None:
     assert catalog["door"].schema["additionalProperties"] is False
 
 
-def test_of_two_tools_with_one_name_the_later_one_counts() -> None:
+def test_of_two_tools_with_one_name_the_later_one_counts_and_an_unknown_one_is_told_with_those_known() -> None:
     @tool(name="plain")
     def other(n: str) -> str:
         return n
 
     assert Catalog([plain, other])["plain"].target is other
-
-
-def test_an_unknown_name_is_told_with_those_that_are_known() -> None:
     assert Catalog([plain, look]).unknown("x") == "no tool named 'x'; known: look, plain"
     assert Catalog().unknown("x") == "no tool named 'x'; known: none"
 
 
-async def test_async_and_blocking_functions_partials_and_methods_can_all_be_invoked() -> None:
+async def test_async_and_blocking_functions_partials_methods_and_objects_can_all_be_invoked() -> None:
     class Box:
         def weigh(self, extra: int = 0) -> int:
             return 40 + extra
+
+    class Asking(Door):
+        async def __call__(self, context: ToolContext, **params: Any) -> Any:
+            return context
 
     async def wrapped(n: int) -> int:
         return n
@@ -82,13 +83,6 @@ async def test_async_and_blocking_functions_partials_and_methods_can_all_be_invo
     assert await entry_of(functools.partial(wrapped, n=3)).invoke({}, clock, call) == 3
     assert await entry_of(tool(name="late")(lambda: wrapped(5))).invoke({}, clock, call) == 5
     assert await entry_of(Door()).invoke({"open": True}, clock, call) == {"open": True}
-
-
-def test_an_object_may_ask_for_the_context() -> None:
-    class Asking(Door):
-        async def __call__(self, context: ToolContext, **params: Any) -> Any:
-            return context
-
     assert entry_of(Asking()).parameters.context == "context"
 
 
