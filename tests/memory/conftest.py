@@ -28,7 +28,6 @@ BOTH: dict[str, tuple[str, ...]] = {
         "test_the_best_match_comes_first_and_words_are_found_in_any_form",
         "test_three_thousand_are_stored_in_few_groups_and_in_a_few_steps_each",
         "test_everything_is_there_after_closing_and_opening_again",
-        "test_the_file_is_for_its_owner_alone",
         "test_a_relative_url_starts_at_the_home_s_state_and_an_absolute_one_does_not",
         "test_a_url_of_another_form_is_refused_with_those_that_are_known",
         "test_a_file_that_is_no_database_is_refused_and_left_unchanged",

@@ -139,7 +139,7 @@ async def test_any_text_is_a_legal_query_and_a_legal_situation(memory: Memory) -
         assert await memory.forget(query) == 1, query[:99]
 
 
-async def test_forgetting_takes_what_fits_and_its_words(memory: Memory) -> None:
+async def test_forgetting_takes_what_fits_and_its_words_and_never_everything(memory: Memory) -> None:
     for number in range(6):
         await memory.store(
             Experience(f"disk {number}", id=f"e{number}", session=f"s{number % 2}", at=NOW + timedelta(days=number))
@@ -149,17 +149,16 @@ async def test_forgetting_takes_what_fits_and_its_words(memory: Memory) -> None:
     assert await memory.forget("e0") == 0
     assert await memory.forget(session="s1", before=NOW + timedelta(days=4)) == 2
     assert {found.id for found in await memory.recall("disk", 10)} == {"e2", "e4", "e5"}
-
-
-async def test_forgetting_everything_by_accident_is_refused(memory: Memory) -> None:
     with pytest.raises(ValueError, match="needs an id or a filter"):
         await memory.forget()
 
 
-async def test_what_is_no_experience_is_refused_at_the_door(memory: Memory) -> None:
+async def test_what_is_no_experience_or_no_cycle_is_refused_at_the_door(memory: Memory) -> None:
     for junk in ("text", None, MADE(5), MADE("x", at="now"), MADE("x", trust="sure"), MADE("x", cost="1")):
         with pytest.raises(ContractError, match=r"Experience|experience\."):
             await memory.store(junk)
+    with pytest.raises(ContractError, match="CycleRecord"):
+        await memory.record("cycle")  # type: ignore[arg-type]
 
 
 async def test_three_thousand_are_stored_in_few_groups_and_in_a_few_steps_each(tmp_path: Path) -> None:
@@ -198,9 +197,10 @@ def cycle(number: int = 1, **changes: Any) -> CycleRecord:
     return replace(record, reflection=reflection, phases={"sense": 0.1}, faults=(Fault("error", "x"),), **changes)
 
 
-async def test_a_cycle_reads_back_whole_with_its_past(memory: Memory) -> None:
+async def test_a_cycle_is_replaced_as_it_grows_and_reads_back_whole_with_its_past(memory: Memory) -> None:
     record = cycle()
 
+    await memory.record(replace(record, reflection=None, outcome="failed"))
     await memory.record(record)
     back = await memory.cycle("c001")
 
@@ -208,15 +208,6 @@ async def test_a_cycle_reads_back_whole_with_its_past(memory: Memory) -> None:
     assert back is not None
     assert back.reflection is not None
     assert back.reflection.result is back.result
-
-
-async def test_a_cycle_is_replaced_as_it_grows(memory: Memory) -> None:
-    await memory.record(replace(cycle(), reflection=None, outcome="failed"))
-    await memory.record(cycle())
-
-    back = await memory.cycle("c001")
-    assert back is not None
-    assert back.reflection is not None
     assert [line["outcome"] for line in await memory.cycles()] == ["acted"]
 
 
@@ -277,11 +268,6 @@ async def test_a_huge_cycle_is_cut_and_says_so(memory: Memory) -> None:
     assert back.action.goal == "free space"
 
 
-async def test_what_is_no_cycle_is_refused(memory: Memory) -> None:
-    with pytest.raises(ContractError, match="CycleRecord"):
-        await memory.record("cycle")  # type: ignore[arg-type]
-
-
 # -- opening and closing
 
 
@@ -291,6 +277,8 @@ async def test_everything_is_there_after_closing_and_opening_again(tmp_path: Pat
         await memory.store(Experience("disk", id="e1"))
         await memory.record(cycle())
         await memory.save("k", [1])
+        await memory.flush()
+        assert set(modes_in(tmp_path).values()) == {0o600}, "for its owner alone"
 
     assert sorted(modes_in(tmp_path)) == ["memory.db", "memory.db.hand", "memory.db.lock"]
     async with memory:
@@ -315,15 +303,6 @@ async def test_a_relative_url_starts_at_the_home_s_state_and_an_absolute_one_doe
     async with Memory("sqlite:///sub/m.db", home=home) as memory:
         assert memory.path == str(tmp_path / "state/sub/m.db")
     assert Memory(f"sqlite:///{tmp_path}/m.db", home=home).path == str(tmp_path / "m.db")
-
-
-async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    async with Memory.open(at(tmp_path)) as memory:
-        await memory.store(Experience("secret"))
-        await memory.flush()
-        modes = modes_in(tmp_path)
-
-    assert set(modes.values()) == {0o600}, modes
 
 
 @pytest.mark.parametrize(

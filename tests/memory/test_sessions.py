@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -36,109 +37,104 @@ async def say(memory: Memory, key: str, run: str, after: float = 0.0, reset: Res
     await memory.transcripts.append("main", key, run, [said(run)])
 
 
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as opened:
+        yield opened
+
+
 async def read(memory: Memory, key: str) -> list[str]:
     return [entry.body.get("text", entry.kind) for entry in await memory.transcripts.read("main", key)]
 
 
-async def test_the_first_message_makes_the_row_and_later_ones_say_when_it_was_used(tmp_path: Path) -> None:
-    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
-        await say(memory, "alice", "r1")
-        await say(memory, "alice", "r2", after=60)
-        record = await memory.sessions.get("main", "alice")
+async def test_the_first_message_makes_the_row_and_later_ones_say_when_it_was_used(memory: Memory) -> None:
+    await say(memory, "alice", "r1")
+    await say(memory, "alice", "r2", after=60)
+    record = await memory.sessions.get("main", "alice")
 
-        assert record == SessionRecord(
-            "alice", NOW, NOW, NOW + timedelta(seconds=60), origin=Origin("http", "", "alice")
-        )
-        assert record.id == "alice#1"
-        assert await memory.sessions.get("main", "bob") is None
-        assert await memory.sessions.get("other", "alice") is None
+    assert record == SessionRecord("alice", NOW, NOW, NOW + timedelta(seconds=60), origin=Origin("http", "", "alice"))
+    assert record.id == "alice#1"
+    assert await memory.sessions.get("main", "bob") is None
+    assert await memory.sessions.get("other", "alice") is None
 
 
-async def test_reading_begins_after_a_reset_and_what_stands_before_is_kept(tmp_path: Path) -> None:
-    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
-        await say(memory, "alice", "r1")
-        await memory.transcripts.append(
-            "main", "alice", "r1", [Entry("compaction", {"summary": "old", "first_kept": 1})]
-        )
-        assert await read(memory, "alice") == ["compaction", "r1"]
+async def test_reading_begins_after_a_reset_and_what_stands_before_is_kept(memory: Memory) -> None:
+    await say(memory, "alice", "r1")
+    await memory.transcripts.append("main", "alice", "r1", [Entry("compaction", {"summary": "old", "first_kept": 1})])
+    assert await read(memory, "alice") == ["compaction", "r1"]
 
+    memory.journal.append(
+        facts.ConversationReset(
+            session="main", reset=Reset("x", "alice", 1, NOW, by="tom"), entries=(said("last words", "r1"),)
+        ),
+        "main",
+    )
+    assert await read(memory, "alice") == []
+    await say(memory, "alice", "r2")
+    assert await read(memory, "alice") == ["r2"]
+    assert await read(memory, "alice") == ["r2"]
+
+    whole = await memory.transcripts.tail("main", "alice")
+    assert [entry.kind for entry in whole] == ["user", "compaction", "user", "reset", "user"]
+    assert whole[3].body == {"reason": "reset", "by": "tom", "ended": "alice#1", "begun": "alice#2"}
+
+
+async def test_what_a_run_of_before_still_adds_after_a_reset_is_refused(memory: Memory) -> None:
+    await say(memory, "alice", "r1")
+    memory.journal.append(facts.ConversationReset(session="main", reset=Reset("x", "alice", 1, NOW)), "main")
+
+    with pytest.raises(FencedError):
+        await memory.transcripts.append("main", "alice", "r1", [said("too late")])
+    assert await read(memory, "alice") == []
+
+
+async def test_a_reset_takes_effect_once(memory: Memory) -> None:
+    await say(memory, "alice", "r1")
+    for name in ("x", "y"):
         memory.journal.append(
-            facts.ConversationReset(
-                session="main", reset=Reset("x", "alice", 1, NOW, by="tom"), entries=(said("last words", "r1"),)
-            ),
-            "main",
+            facts.ConversationReset(session="main", reset=Reset(name, "alice", 1, NOW + timedelta(hours=1))), "main"
         )
-        assert await read(memory, "alice") == []
-        await say(memory, "alice", "r2")
-        assert await read(memory, "alice") == ["r2"]
-        assert await read(memory, "alice") == ["r2"]
+    await say(memory, "alice", "r2", after=7200, reset=Reset("z", "alice", 1, NOW))
 
-        whole = await memory.transcripts.tail("main", "alice")
-        assert [entry.kind for entry in whole] == ["user", "compaction", "user", "reset", "user"]
-        assert whole[3].body == {"reason": "reset", "by": "tom", "ended": "alice#1", "begun": "alice#2"}
-
-
-async def test_what_a_run_of_before_still_adds_after_a_reset_is_refused(tmp_path: Path) -> None:
-    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
-        await say(memory, "alice", "r1")
-        memory.journal.append(facts.ConversationReset(session="main", reset=Reset("x", "alice", 1, NOW)), "main")
-
-        with pytest.raises(FencedError):
-            await memory.transcripts.append("main", "alice", "r1", [said("too late")])
-        assert await read(memory, "alice") == []
+    record = await memory.sessions.get("main", "alice")
+    assert record is not None
+    assert (record.ordinal, record.began_at) == (2, NOW + timedelta(hours=1))
+    whole = await memory.transcripts.tail("main", "alice")
+    assert [entry.kind for entry in whole] == ["user", "reset", "user"]
 
 
-async def test_a_reset_takes_effect_once(tmp_path: Path) -> None:
-    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
-        await say(memory, "alice", "r1")
-        for name in ("x", "y"):
-            memory.journal.append(
-                facts.ConversationReset(session="main", reset=Reset(name, "alice", 1, NOW + timedelta(hours=1))), "main"
-            )
-        await say(memory, "alice", "r2", after=7200, reset=Reset("z", "alice", 1, NOW))
+async def test_a_message_and_the_reset_before_it_are_one(memory: Memory) -> None:
+    await say(memory, "alice", "r1")
+    await say(memory, "alice", "r2", after=9, reset=Reset("z", "alice", 1, NOW, "idle"))
 
-        record = await memory.sessions.get("main", "alice")
-        assert record is not None
-        assert (record.ordinal, record.began_at) == (2, NOW + timedelta(hours=1))
-        whole = await memory.transcripts.tail("main", "alice")
-        assert [entry.kind for entry in whole] == ["user", "reset", "user"]
+    record = await memory.sessions.get("main", "alice")
+    assert record is not None
+    assert record.id == "alice#2"
+    assert await read(memory, "alice") == ["r2"]
 
 
-async def test_a_message_and_the_reset_before_it_are_one(tmp_path: Path) -> None:
-    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
-        await say(memory, "alice", "r1")
-        await say(memory, "alice", "r2", after=9, reset=Reset("z", "alice", 1, NOW, "idle"))
+async def test_a_reset_ends_the_work_of_its_conversation_for_good(memory: Memory) -> None:
+    item = Item("r1", Perception("hello"), "run", "alice")
+    await memory.journal.commit(facts.WorkAccepted(session="main", item=item, use=SessionUse(NOW)), "main")
+    memory.journal.append(facts.RunAnswered(session="main", run="r1", answer={"status": "error"}))
+    memory.journal.append(facts.ConversationReset(session="main", reset=Reset("x", "alice", 1, NOW)), "main")
+    memory.journal.append(facts.WorkChanged(session="main", item=replace(item, attempts=1)), "main")
+    memory.journal.append(facts.RunAnswered(session="main", run="r1", answer={"status": "ok"}))
 
-        record = await memory.sessions.get("main", "alice")
-        assert record is not None
-        assert record.id == "alice#2"
-        assert await read(memory, "alice") == ["r2"]
-
-
-async def test_a_reset_ends_the_work_of_its_conversation_for_good(tmp_path: Path) -> None:
-    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
-        item = Item("r1", Perception("hello"), "run", "alice")
-        await memory.journal.commit(facts.WorkAccepted(session="main", item=item, use=SessionUse(NOW)), "main")
-        memory.journal.append(facts.RunAnswered(session="main", run="r1", answer={"status": "error"}))
-        memory.journal.append(facts.ConversationReset(session="main", reset=Reset("x", "alice", 1, NOW)), "main")
-        memory.journal.append(facts.WorkChanged(session="main", item=replace(item, attempts=1)), "main")
-        memory.journal.append(facts.RunAnswered(session="main", run="r1", answer={"status": "ok"}))
-
-        assert await memory.journal.views.items("main") == []
-        assert await memory.journal.views.run("main", "r1") == (None, {"status": "error"})
+    assert await memory.journal.views.items("main") == []
+    assert await memory.journal.views.run("main", "r1") == (None, {"status": "error"})
 
 
-async def test_what_people_set_stays_over_messages_and_resets(tmp_path: Path) -> None:
-    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
-        await say(memory, "alice", "r1")
-        record = await memory.sessions.get("main", "alice")
-        assert record is not None
-        await memory.sessions.put("main", replace(record, title="Holidays", defaults=RunOptions(thinking="high")))
-        await say(memory, "alice", "r2", after=5, reset=Reset("x", "alice", 1, NOW))
+async def test_what_people_set_stays_over_messages_and_resets(memory: Memory) -> None:
+    await say(memory, "alice", "r1")
+    record = await memory.sessions.get("main", "alice")
+    assert record is not None
+    await memory.sessions.put("main", replace(record, title="Holidays", defaults=RunOptions(thinking="high")))
+    await say(memory, "alice", "r2", after=5, reset=Reset("x", "alice", 1, NOW))
 
-        found = await memory.sessions.get("main", "alice")
-        assert found is not None
-        assert (found.title, found.defaults, found.ordinal) == ("Holidays", RunOptions(thinking="high"), 2)
+    found = await memory.sessions.get("main", "alice")
+    assert found is not None
+    assert (found.title, found.defaults, found.ordinal) == ("Holidays", RunOptions(thinking="high"), 2)
 
 
 async def test_forgetting_deletes_what_is_kept_of_a_session_alone_and_the_file_stays_true(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ async def test_a_copy_made_under_load_is_one_moment_of_the_file(tmp_path: Path) 
     assert 300 <= len(kept) <= number
 
 
-async def test_a_copy_never_replaces_what_is_no_copy(tmp_path: Path) -> None:
+async def test_a_copy_never_replaces_what_is_no_copy_and_one_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     path = await fill(tmp_path, "a")
     (tmp_path / "letter.txt").write_text("dear reader")
 
@@ -65,16 +65,26 @@ async def test_a_copy_never_replaces_what_is_no_copy(tmp_path: Path) -> None:
     for name in ("memory.db", "memory.db-wal", "memory.db.lock"):
         with pytest.raises(ConfigError, match="is a file of the memory itself"):
             backup.back_up(path, str(tmp_path / name))
+    with pytest.raises(SparError, match="given up"):
+        backup.back_up(path, str(tmp_path / "copy.db"), stopped=lambda: True)
+    assert not listed(tmp_path, "copy")
     backup.back_up(path, str(tmp_path / "copy.db"))
     backup.back_up(path, str(tmp_path / "copy.db"))
     assert (tmp_path / "letter.txt").read_text() == "dear reader"
 
 
-async def test_a_copy_of_a_damaged_file_is_refused_and_the_last_one_kept(tmp_path: Path) -> None:
+async def test_a_copy_of_a_damaged_file_or_of_facts_that_do_not_fit_is_refused_and_the_last_one_kept(
+    tmp_path: Path,
+) -> None:
     path = await fill(tmp_path, "a", "b")
     target = tmp_path / "copy.db"
     backup.back_up(path, str(target))
     before = target.read_bytes()
+    with_facts = database.open_writer(path, "off")
+    with_facts.execute("INSERT INTO fact VALUES (99, 1.0, 'w', 'c', 'ended', '{}', zeroblob(32))")
+    with_facts.close()
+    with pytest.raises(SparError, match="chain of facts is broken at number"):
+        backup.back_up(path, str(target))
     raw = bytearray((tmp_path / "memory.db").read_bytes())
     raw[-4096 * 3 : -4096] = b"\xff" * 8192
     (tmp_path / "memory.db").write_bytes(raw)
@@ -83,14 +93,6 @@ async def test_a_copy_of_a_damaged_file_is_refused_and_the_last_one_kept(tmp_pat
         backup.back_up(path, str(target))
     assert target.read_bytes() == before
     assert not listed(tmp_path, ".tmp")
-
-
-async def test_a_copy_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
-    path = await fill(tmp_path, "a")
-
-    with pytest.raises(SparError, match="given up"):
-        backup.back_up(path, str(tmp_path / "copy.db"), stopped=lambda: True)
-    assert not listed(tmp_path, "copy")
 
 
 async def test_restoring_brings_the_copy_back_and_sets_the_present_file_aside(tmp_path: Path) -> None:
@@ -213,16 +215,6 @@ async def test_where_none_can_be_made_it_is_told_once(tmp_path: Path) -> None:
 
     assert len(told) == 1
     assert "no copy of" in told[0].message
-
-
-async def test_a_copy_is_not_kept_when_its_facts_do_not_fit(tmp_path: Path) -> None:
-    path = await fill(tmp_path, "a")
-    with_facts = database.open_writer(path, "off")
-    with_facts.execute("INSERT INTO fact VALUES (99, 1.0, 'w', 'c', 'ended', '{}', zeroblob(32))")
-    with_facts.close()
-
-    with pytest.raises(SparError, match="chain of facts is broken at number"):
-        backup.back_up(path, str(tmp_path / "copy.db"))
 
 
 async def test_experiences_are_in_the_copy_with_their_words(tmp_path: Path) -> None:

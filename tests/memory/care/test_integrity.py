@@ -178,12 +178,8 @@ def test_a_loss_that_was_acknowledged_is_not_told_again_and_a_new_one_is(tmp_pat
 
     assert [loss.what for loss in losses.unseen(path)] == ["three"]
     assert len(losses.read(path)) == 3
-
-
-def test_a_note_that_cannot_be_read_is_a_loss_as_well(tmp_path: Path) -> None:
-    (tmp_path / "m.db.losses").write_bytes(b"{\n")
-
-    assert "line 1 of" in losses.unseen(str(tmp_path / "m.db"))[0].what
+    Path(path + ".losses").write_bytes(b"{\n")
+    assert "line 1 of" in losses.unseen(path)[0].what, "a note that cannot be read is a loss as well"
 
 
 @pytest.mark.parametrize("version", [1, 5, 7])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -55,6 +56,14 @@ def emptied(raw: bytearray) -> None:
     raw.clear()
 
 
+def spoil(path: str, damage: Callable[[bytearray], None] = schema_page) -> bytes:
+    """Damage a file; returns what it holds then."""
+    raw = bytearray(Path(path).read_bytes())
+    damage(raw)
+    Path(path).write_bytes(raw)
+    return bytes(raw)
+
+
 DAMAGE = {"header": header, "schema": schema_page, "middle": middle, "emptied": emptied}
 
 
@@ -64,9 +73,7 @@ def test_the_last_copy_takes_the_place_of_a_damaged_file(tmp_path: Path, name: s
     keep(path, "a", "b")
     backup.back_up(path, f"{path}.snapshot")
     keep(path, "late")
-    raw = bytearray(Path(path).read_bytes())
-    DAMAGE[name](raw)
-    Path(path).write_bytes(raw)
+    raw = spoil(path, DAMAGE[name])
 
     prepared = begin(path)
 
@@ -79,41 +86,27 @@ def test_the_last_copy_takes_the_place_of_a_damaged_file(tmp_path: Path, name: s
     assert Path(f"{path}.snapshot").exists()
 
 
-def test_without_a_copy_it_begins_anew_and_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("copies", [False, True], ids=["there is no copy", "the copy is damaged as well"])
+def test_without_a_copy_it_begins_anew_and_says_so(tmp_path: Path, copies: bool) -> None:
     path = str(tmp_path / "memory.db")
     keep(path, "a")
-    raw = bytearray(Path(path).read_bytes())
-    schema_page(raw)
-    Path(path).write_bytes(raw)
+    if copies:
+        backup.back_up(path, f"{path}.snapshot")
+        spoil(f"{path}.snapshot")
+    spoil(path)
 
     prepared = begin(path)
 
+    assert "there is no copy" in prepared.faults[0].message
     assert "so it begins anew" in prepared.faults[0].message
     assert ids(prepared) == []
     assert begin(path).faults == (), "told once"
 
 
-def test_a_copy_that_is_damaged_as_well_is_not_put_in_its_place(tmp_path: Path) -> None:
-    path = str(tmp_path / "memory.db")
-    keep(path, "a")
-    backup.back_up(path, f"{path}.snapshot")
-    for each in (path, f"{path}.snapshot"):
-        raw = bytearray(Path(each).read_bytes())
-        schema_page(raw)
-        Path(each).write_bytes(raw)
-
-    prepared = begin(path)
-
-    assert "there is no copy" in prepared.faults[0].message
-    assert ids(prepared) == []
-
-
 def test_who_wants_to_be_asked_is_refused_and_the_file_left_as_it_is(tmp_path: Path) -> None:
     path = str(tmp_path / "memory.db")
     keep(path, "a")
-    raw = bytearray(Path(path).read_bytes())
-    schema_page(raw)
-    Path(path).write_bytes(raw)
+    raw = spoil(path)
 
     with pytest.raises(ConfigError, match=r"is damaged .*left unchanged"):
         begin(path, "refuse")

@@ -254,10 +254,12 @@ async def test_a_byte_for_a_number_keeps_how_near_texts_are(has_numpy: bool, mon
         assert found[text] == pytest.approx(sum(map(operator.mul, asked, vector)), abs=0.01)
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf])
-async def test_a_vector_that_holds_no_numbers_is_told_once_and_never_kept(wrong: float) -> None:
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, PermanentError("the weights are gone")], ids=str)
+async def test_an_embedder_that_gives_no_numbers_or_cannot_be_loaded_is_told_once_and_words_do(wrong: Any) -> None:
     class Wrong(Words):
         def embed(self, texts: Sequence[str], /) -> Sequence[array[float]]:
+            if isinstance(wrong, Exception):
+                raise wrong
             return [array("f", [wrong, 1.0]) for _ in texts]
 
     told: list[Fault | None] = []
@@ -268,25 +270,12 @@ async def test_a_vector_that_holds_no_numbers_is_told_once_and_never_kept(wrong:
             if told:
                 break
             await asyncio.sleep(0.01)
-        [found] = await memory.search("cellar", 1)
+        found = [await memory.search("cellar", 1) for _ in range(3)]
 
-    assert len(told) == 1
-    assert found.nearness is None
-
-
-async def test_an_embedder_that_cannot_be_loaded_is_told_once_and_words_do() -> None:
-    class Broken(Words):
-        def embed(self, texts: Sequence[str], /) -> Sequence[array[float]]:
-            raise PermanentError("the weights are gone")
-
-    told: list[Fault | None] = []
-    async with Memory.open("sqlite://:memory:", embedder=Broken()) as memory:
-        memory.on_fault = told.append
-        await memory.store(said("cellar", 0))
-        for _ in range(3):
-            assert len(await memory.recall("cellar")) == 1
-
-    assert [str(fault.message) for fault in told if fault is not None] == ["the weights are gone"]
+    assert [each.nearness for [each] in found] == [None] * 3
+    [fault] = told
+    assert fault is not None
+    assert not isinstance(wrong, Exception) or fault.message == str(wrong)
 
 
 # -- cost
