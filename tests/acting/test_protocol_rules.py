@@ -60,17 +60,6 @@ async def test_what_was_written_says_by_which_call_and_when_and_keeps_its_refere
     assert "_call" not in str(compose(result.messages).texts)
 
 
-async def test_a_thought_without_a_path_is_kept_nowhere() -> None:
-    think = schema("think", about=CITY, _output={"type": "string"}, _activity={"const": ""})
-    result = await Executor([think]).run(
-        [Call("think", {"about": "x"}, meta={"_output": "hm"}),
-         Call("think", {"about": "x"}, meta={"_output": "aha"}, output_path="†state.thought")]
-    )  # fmt: skip
-
-    assert [each.output for each in result.results] == ["hm", "aha"]
-    assert [message["state"] for message in result.messages] == [{"thought": "aha"}]
-
-
 async def test_a_state_may_be_a_schema_only() -> None:
     wanted = {"type": "state", "schema": {"type": "object", "properties": {"town": CITY}}}
     executor = Executor([schema("ask", city=CITY)], activities={"ask": Handler("Oslo")})

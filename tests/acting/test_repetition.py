@@ -33,8 +33,24 @@ def verdicts(batches: list[Batch], run_id: str | None = "run") -> list[str]:
 # -- what is a repetition
 
 
-def test_the_same_three_times_is_told_and_once_more_ends_the_run() -> None:
-    assert verdicts([[ended("same", x=1)]] * 5) == ["", "", "told", "ended", "ended"]
+SAME, OTHER = [ended("same", x=1)], [ended("news", tool="other")]
+#: What is repeated, and what is said of it.
+REPEATED: dict[str, tuple[list[Batch], list[str]]] = {
+    "the same three times is told and once more ends the run": ([SAME] * 5, ["", "", "told", "ended", "ended"]),
+    "errors repeat like results": ([[failed("gone")]] * 4, ["", "", "told", "ended"]),
+    "a large plan": ([[ended(n, n=n) for n in range(5_000)]] * 4, ["", "", "told", "ended"]),
+    "news after the notice begins anew": (
+        [SAME, SAME, SAME, OTHER, SAME, SAME, SAME, SAME],
+        ["", "", "told", "", "", "", "told", "ended"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REPEATED)
+def test_what_is_repeated_is_told_and_ends_the_run_if_it_goes_on(case: str) -> None:
+    batches, said = REPEATED[case]
+
+    assert verdicts(batches) == said
 
 
 def test_what_is_said_names_tool_and_times() -> None:
@@ -52,30 +68,31 @@ def test_what_is_said_names_tool_and_times() -> None:
     assert not over.fault.retryable
 
 
-@pytest.mark.parametrize(
-    "batches",
-    [
-        [[ended(n)] for n in range(9)],
-        [[ended("same", page=n)] for n in range(9)],
-        [[ended("same", tool=f"t{n}")] for n in range(9)],
-        [[ended("same"), ended(n, tool="work")] for n in range(9)],
-        [[ended("same")] if n % 2 else [ended(n, tool="work")] for n in range(20)],
-        [[failed(f"line {n}: unexpected end")] for n in range(9)],
-        [[ended({"lines": ["x"] * n})] for n in range(9)],
-        [[ended({"status": "pending", "updated": f"2026-01-0{n}"})] for n in range(1, 9)],
-        [[ended({"done": n, "of": 100})] for n in range(9)],
-        [[ended(f"{n} of 100 files, ready in {90 - n} s")] for n in range(9)],
-        [[ended({"branch": "main", "commit": f"{n}" * 40})] for n in range(9)],
-    ],
-    ids=["another result", "other parameters", "another tool", "with news in the same batch", "with other work between",
-         "another message", "a list that grows", "a day that is news", "a number", "a countdown", "a commit"],
-)  # fmt: skip
-def test_news_is_no_repetition(batches: list[Batch]) -> None:
-    assert not any(verdicts(batches))
+#: Results that are no repetition.
+NEWS: dict[str, list[Batch]] = {
+    "another result": [[ended(n)] for n in range(9)],
+    "other parameters": [[ended("same", page=n)] for n in range(9)],
+    "parameters that are times": [[ended("same", at=n)] for n in range(9)],
+    "another tool": [[ended("same", tool=f"t{n}")] for n in range(9)],
+    "with news in the same batch": [[ended("same"), ended(n, tool="work")] for n in range(9)],
+    "with other work between": [[ended("same")] if n % 2 else [ended(n, tool="work")] for n in range(20)],
+    "another message": [[failed(f"line {n}: unexpected end")] for n in range(9)],
+    "a list that grows": [[ended({"lines": ["x"] * n})] for n in range(9)],
+    "a day that is news": [[ended({"status": "pending", "updated": f"2026-01-0{n}"})] for n in range(1, 9)],
+    "a number": [[ended({"done": n, "of": 100})] for n in range(9)],
+    "a countdown": [[ended(f"{n} of 100 files, ready in {90 - n} s")] for n in range(9)],
+    "a commit": [[ended({"branch": "main", "commit": f"{n}" * 40})] for n in range(9)],
+    "a thousand equal calls of one plan": [[ended("ok")] * 1_000] * 2,
+    "an object that is a time": [[ended({"at": n})] for n in range(1, 9)],
+    "a text that is a time": [[ended(f"2026-01-01T10:00:0{n}")] for n in range(1, 9)],
+    "a date that is an object": [[ended({"date": {"left": n}})] for n in range(1, 9)],
+    "a time that is a list": [[ended({"ok": True, "time": [n]})] for n in range(1, 9)],
+}
 
 
-def test_errors_repeat_like_results() -> None:
-    assert verdicts([[failed("gone")]] * 4) == ["", "", "told", "ended"]
+@pytest.mark.parametrize("case", NEWS)
+def test_news_is_no_repetition(case: str) -> None:
+    assert not any(verdicts(NEWS[case]))
 
 
 # -- what cannot run, and what was denied
@@ -163,20 +180,6 @@ def test_two_calls_that_take_turns_are_found_also_if_each_says_when() -> None:
     assert verdicts(batches)[:7] == ["", "", "", "", "", "told", "ended"]
 
 
-def test_a_thousand_equal_calls_of_one_plan_are_one_occurrence() -> None:
-    assert verdicts([[ended("ok")] * 1_000] * 2) == ["", ""]
-
-
-def test_a_large_plan_that_is_repeated_is_found() -> None:
-    assert verdicts([[ended(n, n=n) for n in range(5_000)]] * 4) == ["", "", "told", "ended"]
-
-
-def test_news_after_the_notice_begins_anew() -> None:
-    same, news = [ended("same")], [ended("news", tool="other")]
-
-    assert verdicts([same, same, same, news, same, same, same, same])[3:] == ["", "", "", "told", "ended"]
-
-
 def test_runs_are_judged_each_by_itself_and_what_belongs_to_none_never() -> None:
     guard = LoopGuard()
 
@@ -213,20 +216,6 @@ def test_a_tick_of_which_something_is_open_is_not_judged(still_open: Any) -> Non
 )
 def test_when_a_result_was_made_does_not_hide_a_repetition(output: Any) -> None:
     assert verdicts([[ended(output(n))] for n in range(1, 5)]) == ["", "", "told", "ended"]
-
-
-@pytest.mark.parametrize(
-    "output",
-    [lambda n: {"at": n}, lambda n: f"2026-01-01T10:00:0{n}", lambda n: n, lambda n: {"date": {"left": n}},
-     lambda n: {"ok": True, "time": [n]}],
-    ids=["an object that is a time", "a text that is a time", "a number", "an object", "a list"],
-)  # fmt: skip
-def test_what_is_the_result_itself_counts(output: Any) -> None:
-    assert not any(verdicts([[ended(output(n))] for n in range(1, 9)]))
-
-
-def test_parameters_count_whatever_their_names() -> None:
-    assert not any(verdicts([[ended("same", at=n)] for n in range(9)]))
 
 
 # -- odd, large, many
@@ -273,6 +262,10 @@ def test_what_is_remembered_is_bounded() -> None:
 
     assert len(guard._runs) == MOST_RUNS
     assert guard.note("run 0", [ended("same")]) is None
+    for _ in range(3):
+        guard.forget("run 0")
+        assert guard.note("run 0", [ended("same")]) is None
+    guard.forget("never seen")
     tracemalloc.start()
     for n in range(5 * MOST_DIGESTS):
         guard.note("long", [ended(n)])
@@ -295,7 +288,7 @@ def test_it_costs_a_few_steps_a_call_however_many_they_are_and_nothing_without_a
 # -- what becomes of the result
 
 
-def test_the_planner_is_told_by_a_message_before_those_of_errors() -> None:
+def test_the_planner_is_told_by_a_message_before_those_of_errors_and_the_end_is_the_fault_of_the_last_result() -> None:
     error = {"call": {}, "error": {}}
     result = ActionResult(messages=({"type": "data", "kind": "error", "data": error},), errors=(error,))
 
@@ -305,11 +298,7 @@ def test_the_planner_is_told_by_a_message_before_those_of_errors() -> None:
     assert told.messages[0]["data"]["message"] == "again"
     assert (told.status, told.fault) == ("ok", None)
     assert with_notice(result, None) is result
-
-
-def test_the_end_of_a_run_is_the_fault_of_its_last_result() -> None:
     over = with_notice(ActionResult(), Notice("ended", "again", 4))
-
     assert over.fault is not None
     assert (over.status, over.fault.message) == ("partial", "no_progress: again")
     earlier = Fault("denied", "a hook was faster")

@@ -62,11 +62,6 @@ async def test_a_handler_may_be_a_plain_function_and_may_fail_like_any_tool() ->
     assert kinds(result) == ["ok", "bad_input"]
 
 
-async def test_a_schema_that_names_an_unknown_activity_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no activity named 'lookup'; known: other"):
-        Executor([schema("weather", _activity={"const": "lookup"})], activities={"other": Handler()})
-
-
 async def test_parameters_are_held_against_the_schema_before_and_after_they_are_resolved() -> None:
     executor = Executor([schema("weather", city=CITY)], activities={"weather": Handler()})
     result = await executor.run(
@@ -228,11 +223,8 @@ async def test_the_terms_of_a_schema_hold() -> None:
     assert [each.status for each in result.results] == ["timeout", "denied"]
     with pytest.raises(ConfigError, match="timeout is -1"):
         Executor([schema("slow", _timeout={"const": -1})])
-
-
-async def test_tools_may_come_as_an_object_of_schemas() -> None:
-    executor = Executor([{"a": {"properties": {"n": {"type": "integer"}}}}], activities={"a": Handler(1)})
-    assert kinds(await executor.run([Call("a", {"n": 1})])) == ["ok"]
+    with pytest.raises(ConfigError, match="no activity named 'lookup'; known: other"):
+        Executor([schema("weather", _activity={"const": "lookup"})], activities={"other": Handler()})
 
 
 async def test_a_blocking_activity_carries_out_what_is_delegated_in_threads_that_its_calls_share() -> None:

@@ -58,7 +58,7 @@ async def test_what_it_sets_stays_its_own_over_its_waits() -> None:
     assert COLOUR.get() == "none"
 
 
-async def test_a_cancel_scope_of_anyio_entered_in_its_first_step_ends_what_it_holds() -> None:
+async def test_scopes_groups_and_timeouts_entered_in_its_first_step_hold_what_is_in_them() -> None:
     async def scoped() -> str:
         with anyio.CancelScope() as scope:
             scope.cancel()
@@ -78,11 +78,6 @@ async def test_a_cancel_scope_of_anyio_entered_in_its_first_step_ends_what_it_ho
         scope.__exit__(None, None, None)
         return "out"
 
-    found = await ran(scoped, timed, left_open)
-    assert [found[name].output for name in ("scoped", "timed", "left_open")] == ["out", "out", "out"]
-
-
-async def test_a_task_group_of_anyio_entered_in_its_first_step_holds_its_tasks() -> None:
     async def grouped() -> list[int]:
         found: list[int] = []
 
@@ -95,10 +90,6 @@ async def test_a_task_group_of_anyio_entered_in_its_first_step_holds_its_tasks()
                 group.start_soon(one, number)
         return found
 
-    assert (await ran(grouped))["grouped"].output == [0, 1, 2]
-
-
-async def test_a_timeout_entered_in_its_first_step_is_its_own() -> None:
     async def slow() -> str:
         try:
             async with asyncio.timeout(0.001):
@@ -108,7 +99,9 @@ async def test_a_timeout_entered_in_its_first_step_is_its_own() -> None:
             return "late"
         return "never"
 
-    assert (await ran(slow))["slow"].output == "late"
+    found = await ran(scoped, timed, left_open, grouped, slow)
+    outputs = {name: each.output for name, each in found.items()}
+    assert outputs == {"scoped": "out", "timed": "out", "left_open": "out", "grouped": [0, 1, 2], "slow": "late"}
 
 
 async def test_two_tools_that_wait_do_not_share_a_task() -> None:

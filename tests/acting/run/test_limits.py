@@ -44,28 +44,19 @@ def line(clock: VirtualClock) -> Timeline:
     return Timeline(clock)
 
 
-async def test_a_tool_is_started_no_more_often_than_its_rate_says(clock: VirtualClock, line: Timeline) -> None:
+async def test_a_tool_is_started_no_more_often_than_its_rate_says_in_all_runs(
+    clock: VirtualClock, line: Timeline
+) -> None:
     @tool(effect="read", rate="3/min")
     async def knock(n: int) -> None:
         await line.work(n, 0.0)
 
-    result = await Executor([knock], clock=clock).run([Call("knock", {"n": n}) for n in range(8)])
+    executor = Executor([knock], clock=clock)
+    for numbers in (range(5), [5], [6], [7]):
+        assert (await executor.run([Call("knock", {"n": n}) for n in numbers])).status == "ok"
 
-    assert result.status == "ok"
     assert [round(at) for _, at in line.starts] == [0, 0, 0, 60, 60, 60, 120, 120]
     assert [n for n, _ in line.starts] == list(range(8))
-
-
-async def test_a_rate_holds_over_the_runs_of_one_executor(clock: VirtualClock, line: Timeline) -> None:
-    @tool(effect="read", rate="1/s")
-    async def knock() -> None:
-        await line.work("k", 0.0)
-
-    executor = Executor([knock], clock=clock)
-    for _ in range(3):
-        await executor.run([Call("knock")])
-
-    assert [round(at) for _, at in line.starts] == [0, 1, 2]
 
 
 async def test_calls_that_share_a_resource_never_overlap_whatever_tool_they_are_of(
@@ -199,22 +190,19 @@ async def test_a_detached_call_that_gets_no_resource_does_not_start_and_the_next
     assert "does not answer" in later.errors[0]["error"]["message"]
 
 
-@pytest.mark.parametrize("rate", ["5", "0/s", "5/week", "-1/s", "1.5/s", "1/s ", 5, None])
-def test_a_rate_that_makes_no_sense_is_refused_by_name(rate: Any) -> None:
-    @tool(rate=rate)
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("rate", ["5", "0/s", "5/week", "-1/s", "1.5/s", "1/s ", 5, None]),
+        ("resources", ["door", ("",), (1,), ["door"]]),
+    ],
+)
+def test_a_rate_that_makes_no_sense_and_resources_that_are_no_names_are_refused(name: str, values: list[Any]) -> None:
     async def knock() -> None: ...
 
-    with pytest.raises(ConfigError, match="tool 'knock': rate is"):
-        Executor([knock])
-
-
-@pytest.mark.parametrize("resources", ["door", ("",), (1,), ["door"]])
-def test_resources_that_are_no_names_are_refused(resources: Any) -> None:
-    @tool(resources=resources)
-    async def knock() -> None: ...
-
-    with pytest.raises(ConfigError, match="tool 'knock': resources is"):
-        Executor([knock])
+    for value in values:
+        with pytest.raises(ConfigError, match=f"tool 'knock': {name} is"):
+            Executor([tool(**{name: value})(knock)])
 
 
 async def test_a_rate_counts_only_starts_that_were_wanted(clock: VirtualClock) -> None:
