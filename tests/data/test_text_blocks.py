@@ -135,13 +135,10 @@ def test_a_line_of_a_fence_that_is_too_long_is_cut_where_there_is_room() -> None
     assert "".join(block.text for block in blocks) == "```\n" + "x" * 500 + "\n```"
 
 
-def test_code_between_backticks_in_a_line_is_no_fence() -> None:
+def test_code_between_backticks_in_a_line_is_no_fence_and_one_that_nobody_closes_is_left_as_it_is() -> None:
     blocks = cut("```a``` is code. " + SENTENCE * 10)
 
     assert all(not block.before and not block.behind for block in blocks)
-
-
-def test_a_fence_that_nobody_closes_is_left_as_it_is_at_the_end() -> None:
     assert cut("```\nx")[-1].shown == "```\nx"
 
 

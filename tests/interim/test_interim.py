@@ -138,12 +138,36 @@ async def test_blocks_are_told_while_the_answer_is_written_with_text_end_only(cl
         assert len(found) == 3
 
 
-async def test_a_planner_that_does_not_write_piece_by_piece_is_told_in_blocks_too(clock: VirtualClock) -> None:
-    assert (await told(agent_of(Writer([Action(output=TEXT)]), clock, blocks="text_end")))[0] == answers(*SHOWN)
+OTHER, TWICE = f"{ONE}\n\n{THREE} But otherwise.", f"{ONE}\n\n{ONE}"
+IN_BLOCKS = {"blocks": "text_end"}
+#: What a planner writes, the settings, and what people are told.
+TOLD: dict[str, tuple[list[Any], dict[str, str], list[str]]] = {
+    "an answer that is not written piece by piece": ([Action(output=TEXT)], IN_BLOCKS, SHOWN),
+    "without blocks an answer is told whole": ([TEXT, Action(output=TEXT)], {}, [TEXT]),
+    "an answer that is begun anew tells only what is new": (
+        [f"{ONE}\n\n{TWO}\n\n", RESET, OTHER, Action(output=OTHER)],
+        IN_BLOCKS,
+        [ONE.strip(), TWO.strip(), f"{THREE} But otherwise."],
+    ),
+    "an answer that says the same twice": ([TWICE, Action(output=TWICE)], IN_BLOCKS, [ONE.strip(), ONE.strip()]),
+    "an answer that differs from what was written": (
+        [ONE + "\n\n", Action(output=THREE)],
+        IN_BLOCKS,
+        [ONE.strip(), THREE],
+    ),
+    "silence is silent in blocks": ([Action(output="NO_REPLY")], IN_BLOCKS, []),
+    "of a silent answer no thoughts are told": ([("hm",), Action(output="NO_REPLY")], {"reasoning": "reply"}, []),
+}
 
 
-async def test_without_blocks_an_answer_is_told_whole(clock: VirtualClock) -> None:
-    assert (await told(agent_of(Writer([TEXT, Action(output=TEXT)]), clock)))[0] == answers(TEXT)
+@pytest.mark.parametrize("case", TOLD)
+async def test_what_people_are_told_of_an_answer_is_what_is_new_and_said(case: str, clock: VirtualClock) -> None:
+    script, settings, shown = TOLD[case]
+
+    messages, status = await told(agent_of(Writer(script), clock, **settings))
+
+    assert messages == answers(*shown)
+    assert status.silent == (not shown)
 
 
 async def test_text_beside_calls_is_told_where_it_ends(clock: VirtualClock) -> None:
@@ -152,28 +176,6 @@ async def test_text_beside_calls_is_told_where_it_ends(clock: VirtualClock) -> N
     for blocks, before in (("text_end", ["I look first."]), ("message_end", [])):
         messages, _ = await told(agent_of(Writer(*script), clock, blocks=blocks))
         assert messages == answers(*before, THREE)
-
-
-async def test_an_answer_that_is_begun_anew_tells_only_what_is_new(clock: VirtualClock) -> None:
-    other = f"{ONE}\n\n{THREE} But otherwise."
-    agent = agent_of(Writer([ONE + "\n\n" + TWO + "\n\n", RESET, other, Action(output=other)]), clock,
-                     blocks="text_end")  # fmt: skip
-
-    assert (await told(agent))[0] == answers(ONE.strip(), TWO.strip(), f"{THREE} But otherwise.")
-
-
-async def test_an_answer_that_says_the_same_twice_is_told_twice(clock: VirtualClock) -> None:
-    text = f"{ONE}\n\n{ONE}"
-
-    assert (await told(agent_of(Writer([text, Action(output=text)]), clock, blocks="text_end")))[0] == answers(
-        ONE.strip(), ONE.strip()
-    )
-
-
-async def test_an_answer_that_differs_from_what_was_written_is_told_as_well(clock: VirtualClock) -> None:
-    agent = agent_of(Writer([ONE + "\n\n", Action(output=THREE)]), clock, blocks="text_end")
-
-    assert (await told(agent))[0] == answers(ONE.strip(), THREE)
 
 
 @pytest.mark.parametrize("blocks", ["text_end", "message_end"])
@@ -190,12 +192,6 @@ async def test_a_hook_changes_and_keeps_back_single_blocks(clock: VirtualClock, 
 
     assert messages == answers("Censored.", THREE)
     assert (status.output, status.reply) == (f"Censored.{THREE}", f"Censored.{THREE}")
-
-
-async def test_silence_is_silent_in_blocks(clock: VirtualClock) -> None:
-    messages, status = await told(agent_of(Writer([Action(output="NO_REPLY")]), clock, blocks="text_end"))
-
-    assert (messages, status.silent) == ([], True)
 
 
 async def test_what_was_told_is_not_told_again_by_the_next_process(clock: VirtualClock, tmp_path: Path) -> None:
@@ -294,12 +290,6 @@ async def test_a_secret_at_the_end_of_long_thoughts_is_not_cut_into_a_part_that_
 
         assert "ghp_" not in text
         assert len(text) < MOST_THOUGHTS + 100
-
-
-async def test_of_a_silent_answer_no_thoughts_are_told(clock: VirtualClock) -> None:
-    agent = agent_of(Writer([("hm",), Action(output="NO_REPLY")]), clock, reasoning="reply")
-
-    assert (await told(agent))[0] == []
 
 
 async def test_thoughts_are_a_stream_of_the_run_and_in_no_transcript_tape_or_memory(

@@ -28,7 +28,7 @@ from spar import (
 from spar.clock import SystemClock
 from spar.data.reply import End
 from spar.decisions.finish import MOST_FAILURES, Limits, judge
-from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
+from spar.events import RunEnded
 from spar.ids import new_id
 from spar.loop.cycle import Cycle, closed, requested_wait
 from spar.records.journal import Item
@@ -76,51 +76,36 @@ async def test_a_message_is_accepted_at_once_with_a_receipt(clock: VirtualClock)
         assert clock.elapsed == 0.0
 
 
-async def test_a_message_reaches_the_planner_as_a_trusted_perception(clock: VirtualClock) -> None:
+async def test_a_message_reaches_the_planner_as_a_trusted_perception_and_a_perception_keeps_its_trust(
+    clock: VirtualClock,
+) -> None:
     planner = ScriptedPlanner([DONE])
     async with agent_of(clock, planner) as agent:
-        receipt = await agent.submit("hello {} \udc80")
-        await agent.wait(receipt.run_id)
+        for message, session in (("hello {} \udc80", "main"), (Perception({"alert": 1}, source="hook"), "incident")):
+            receipt = await agent.submit(message, session=session)
+            assert (await agent.wait(receipt.run_id)).status == "ok"
 
-    ((message,),) = planner.seen
-    assert (message.text, message.kind, message.trust, message.session) == (
-        "hello {} \udc80",
-        "message",
-        "trusted",
-        "main",
-    )
+    (text,), (alert,) = planner.seen
+    assert (text.text, text.kind, text.trust, text.session) == ("hello {} \udc80", "message", "trusted", "main")
+    assert (alert.content, alert.source, alert.trust, alert.session) == ({"alert": 1}, "hook", "untrusted", "incident")
 
 
-async def test_a_perception_may_be_submitted_and_keeps_its_trust(clock: VirtualClock) -> None:
-    planner = ScriptedPlanner([DONE])
-    async with agent_of(clock, planner) as agent:
-        receipt = await agent.submit(Perception({"alert": 1}, source="hook"), session="incident")
-        assert (await agent.wait(receipt.run_id)).status == "ok"
-
-    ((message,),) = planner.seen
-    assert (message.content, message.source, message.trust, message.session) == (
-        {"alert": 1},
-        "hook",
-        "untrusted",
-        "incident",
-    )
-
-
-@pytest.mark.parametrize("message", ["", "   \n", Perception(""), None, 7, b"hello", ["hello"]])
-async def test_an_empty_message_and_what_is_none_are_refused(message: Any, clock: VirtualClock) -> None:
-    with pytest.raises(ValueError, match="message must be text"):
-        await agent_of(clock).submit(message)
-
-
-@pytest.mark.parametrize("session", ["", " ", 7])
-async def test_a_session_without_a_key_is_refused(session: Any, clock: VirtualClock) -> None:
-    with pytest.raises(ValueError, match="session's key"):
-        await agent_of(clock).submit("hello", session=session)
-
-
-async def test_an_unknown_mode_is_refused_by_name(clock: VirtualClock) -> None:
-    with pytest.raises(ValueError, match="mode 'shout'"):
-        await agent_of(clock).submit("hello", mode="shout")
+@pytest.mark.parametrize(
+    ("message", "options", "reason"),
+    [
+        *(
+            (message, {}, "message must be text")
+            for message in ("", "   \n", Perception(""), None, 7, b"hello", ["hello"])
+        ),
+        *(("hello", {"session": session}, "session's key") for session in ("", " ", 7)),
+        ("hello", {"mode": "shout"}, "mode 'shout'"),
+    ],
+)
+async def test_an_empty_message_what_is_none_no_session_and_no_mode_are_refused(
+    message: Any, options: dict[str, Any], reason: str, clock: VirtualClock
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        await agent_of(clock).submit(message, **options)
 
 
 async def test_the_same_key_gives_the_same_receipt_and_one_run(clock: VirtualClock) -> None:
@@ -199,19 +184,19 @@ async def test_an_agent_that_stops_while_a_hook_thinks_refuses(clock: VirtualClo
 # -- waiting
 
 
-async def test_waiting_tells_what_became_of_it(clock: VirtualClock) -> None:
+async def test_waiting_tells_all_who_wait_what_became_of_it_and_a_cancelled_one_does_not_disturb(
+    clock: VirtualClock,
+) -> None:
     async with agent_of(clock, ScriptedPlanner([3.0, DONE])) as agent:
         receipt = await agent.submit("hello")
-        status = await agent.wait(receipt.run_id)
+        waiting = [asyncio.create_task(agent.wait(receipt.run_id)) for _ in range(5)]
+        await asyncio.sleep(1.0)
+        waiting.pop().cancel()
+        status, *others = await asyncio.gather(*waiting)
 
-    assert status.run_id == receipt.run_id
-    assert (status.status, status.outcome, status.output, status.error, status.errors) == (
-        "ok",
-        "started",
-        "done",
-        "",
-        (),
-    )
+    assert others == [status] * 3
+    assert (status.run_id, status.outcome, status.errors) == (receipt.run_id, "started", ())
+    assert (status.status, status.output, status.error) == ("ok", "done", "")
     assert status.started_at is not None
     assert status.ended_at is not None
     assert (status.ended_at - status.started_at).total_seconds() == pytest.approx(3.0, abs=0.1)
@@ -229,16 +214,6 @@ async def test_waiting_ends_at_its_timeout_and_never_stops_the_run(clock: Virtua
         assert clock.elapsed == 2.0
 
         assert (await agent.wait(receipt.run_id, timeout=None)).status == "ok"
-
-
-async def test_many_may_wait_and_a_cancelled_one_does_not_disturb(clock: VirtualClock) -> None:
-    async with agent_of(clock, ScriptedPlanner([5.0, DONE])) as agent:
-        receipt = await agent.submit("hello")
-        waiting = [asyncio.create_task(agent.wait(receipt.run_id)) for _ in range(5)]
-        await asyncio.sleep(1.0)
-        waiting.pop().cancel()
-
-        assert {status.status for status in await asyncio.gather(*waiting)} == {"ok"}
 
 
 @pytest.mark.parametrize("request_name", ["wait", "abort"])
@@ -298,60 +273,40 @@ async def test_new_perceptions_reach_a_run_in_hand(clock: VirtualClock) -> None:
     assert [[p.text for p in seen] for seen in planner.seen] == [["go"], ["news"], []]
 
 
-@pytest.mark.parametrize("output", ["", 0, False, [], {}])
-async def test_an_output_that_is_empty_is_an_output(output: Any, clock: VirtualClock) -> None:
-    async with agent_of(clock, ScriptedPlanner([Action(calls=[Call("a")], output=output)])) as agent:
-        receipt = await agent.submit("hello")
-        status = await agent.wait(receipt.run_id)
-
-    assert (status.status, status.output) == ("ok", output)
-
-
-async def test_a_run_is_told_from_acceptance_to_end(clock: VirtualClock) -> None:
-    agent = agent_of(clock)
-    told: list[str] = []
-    for kind in (RunAccepted, RunStarted, MessageOutcome, RunEnded):
-        agent.events.subscribe(kind, lambda event: told.append(type(event).__name__))
-    async with agent:
-        await agent.wait((await agent.submit("hello")).run_id)
-
-    assert told == ["RunAccepted", "MessageOutcome", "RunStarted", "RunEnded"]
-
-
 # -- failing
 
 
-async def test_a_plan_that_keeps_failing_ends_its_run_after_three_attempts(clock: VirtualClock) -> None:
-    planner = ScriptedPlanner([OSError("down")])
+FAILING = [OSError("down")] * 2
+#: What a planner does, how the run ends, and how often the planner was asked.
+PLANS: dict[str, tuple[list[Any], tuple[str, str, Any], int]] = {
+    "it keeps failing and ends after three attempts": ([OSError("down")], ("error", "down", None), MOST_FAILURES),
+    "it recovers in time and is forgiven": ([*FAILING, Call("a"), *FAILING, DONE], ("ok", "", "done"), 6),
+    "a permanent error ends it at once": ([PermanentError("no such account")], ("error", "no such account", None), 1),
+    "it plans nothing": ([None], ("ok", "", None), 1),
+    **{
+        f"an output that is empty is an output: {output!r}": (
+            [Action(calls=[Call("a")], output=output)],
+            ("ok", "", output),
+            1,
+        )
+        for output in ("", 0, False, [], {})
+    },
+}
+
+
+@pytest.mark.parametrize("case", PLANS)
+async def test_a_run_ends_once_with_the_output_of_its_plan_or_its_error(case: str, clock: VirtualClock) -> None:
+    script, end, asked = PLANS[case]
+    planner = ScriptedPlanner(script)
     agent = agent_of(clock, planner)
     ends = heard(agent, RunEnded)
     async with agent:
-        receipt = await agent.submit("hello")
-        status = await agent.wait(receipt.run_id)
+        status = await agent.wait((await agent.submit("hello")).run_id)
 
-    assert (status.status, status.error) == ("error", "down")
+    assert (status.status, status.error, status.output) == end
     assert status.ended_at is not None
-    assert len(planner.seen) == MOST_FAILURES == 3
-    assert [[p.text for p in seen] for seen in planner.seen] == [["hello"]] * 3
-    assert len(ends) == 1
-
-
-async def test_a_plan_that_recovers_in_time_goes_on_and_its_failures_are_forgiven(clock: VirtualClock) -> None:
-    failing = [OSError("down")] * 2
-    planner = ScriptedPlanner([*failing, Call("a"), *failing, DONE])
-    async with agent_of(clock, planner) as agent:
-        status = await agent.wait((await agent.submit("hello")).run_id)
-
-    assert status.status == "ok"
-
-
-async def test_a_permanent_error_of_the_plan_ends_its_run_at_once(clock: VirtualClock) -> None:
-    planner = ScriptedPlanner([PermanentError("no such account")])
-    async with agent_of(clock, planner) as agent:
-        status = await agent.wait((await agent.submit("hello")).run_id)
-
-    assert (status.status, status.error) == ("error", "no such account")
-    assert len(planner.seen) == 1
+    assert [p.text for p in planner.seen[min(asked, 3) - 1]] == ["hello"], "each attempt sees it"
+    assert (len(planner.seen), len(ends), MOST_FAILURES) == (asked, 1, 3)
 
 
 async def test_a_failing_sense_delays_a_run_and_does_not_end_it(clock: VirtualClock) -> None:
@@ -664,13 +619,6 @@ async def test_a_planner_in_code_may_answer_nothing(output: str, clock: VirtualC
 
     assert (status.status, status.output, status.reply, status.silent) == ("ok", output, None, False)
     assert len(planner.seen) == 1
-
-
-async def test_a_planner_in_code_that_plans_nothing_ends_the_run_without_output(clock: VirtualClock) -> None:
-    async with agent_of(clock, ScriptedPlanner([None])) as agent:
-        status = await agent.wait((await agent.submit("hello")).run_id)
-
-    assert (status.status, status.error, status.output) == ("ok", "", None)
 
 
 # -- patience that is asked for
