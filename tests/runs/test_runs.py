@@ -28,7 +28,7 @@ from spar import (
 from spar.clock import SystemClock
 from spar.data.reply import End
 from spar.decisions.finish import MOST_FAILURES, Limits, judge
-from spar.events import RunEnded
+from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.ids import new_id
 from spar.loop.cycle import Cycle, closed, requested_wait
 from spar.records.journal import Item
@@ -274,6 +274,17 @@ async def test_new_perceptions_reach_a_run_in_hand(clock: VirtualClock) -> None:
 
 
 # -- failing
+
+
+async def test_a_run_is_told_from_acceptance_to_end(clock: VirtualClock) -> None:
+    agent = agent_of(clock)
+    told: list[str] = []
+    for kind in (RunAccepted, RunStarted, MessageOutcome, RunEnded):
+        agent.events.subscribe(kind, lambda event: told.append(type(event).__name__))
+    async with agent:
+        await agent.wait((await agent.submit("hello")).run_id)
+
+    assert told == ["RunAccepted", "MessageOutcome", "RunStarted", "RunEnded"]
 
 
 FAILING = [OSError("down")] * 2
