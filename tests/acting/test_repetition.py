@@ -62,7 +62,6 @@ def test_what_is_said_names_tool_and_times() -> None:
     assert isinstance(over, Notice)
     assert told.data["kind"] == "no_progress"
     assert (told.data["times"], told.data["tools"], told.fault) == (3, ["look"], None)
-    assert over.fault is not None
     assert over.fault.kind == "no_progress"
     assert over.fault.message.startswith("no_progress: look gave the same for the same parameters 4 times")
     assert not over.fault.retryable
@@ -132,8 +131,6 @@ def test_from_the_third_time_on_the_planner_is_told_not_to_retry() -> None:
     said_then = [notice.message if notice else "" for notice in notices]
     assert ["do not retry" in message for message in said_then] == [False, False, True, True, True, False]
     assert "gone could not run, 2 times" in said_then[1]
-    assert notices[-1] is not None
-    assert notices[-1].fault is not None
     assert notices[-1].fault.kind == "no_progress"
 
 
@@ -299,7 +296,6 @@ def test_the_planner_is_told_by_a_message_before_those_of_errors_and_the_end_is_
     assert (told.status, told.fault) == ("ok", None)
     assert with_notice(result, None) is result
     over = with_notice(ActionResult(), Notice("ended", "again", 4))
-    assert over.fault is not None
     assert (over.status, over.fault.message) == ("partial", "no_progress: again")
     earlier = Fault("denied", "a hook was faster")
     assert with_notice(ActionResult(fault=earlier), Notice("ended", "again", 4)).fault is earlier
@@ -359,7 +355,6 @@ def test_results_that_came_back_from_the_store_are_the_same() -> None:
     guard.recall("run", msgspec.json.decode(stored, type=list[ActionResult]))
 
     notice = guard.note("run", [ended(dict(output, took=0.9), x=[1, 2])])
-    assert notice is not None
     assert notice.verdict == "told"
 
 
@@ -382,7 +377,6 @@ def test_what_cannot_be_told_any_more_is_news() -> None:
     guard.recall("run", [batch(lost), batch(lost, messages=[{"no": "type"}]), batch(came("same")), batch(came("same"))])
 
     notice = guard.note("run", [ended("same")])
-    assert notice is not None
     assert (notice.verdict, notice.times) == ("told", 3)
     assert guard.note("run", [ended("saved", tool="save")]) is None
 

@@ -104,7 +104,6 @@ async def test_one_perception_is_accepted_where_a_list_is_expected(clock: Virtua
     action = await agent_of(clock, plan=planner).step_plan(GO)
 
     assert planner.seen == [[GO]]
-    assert action is not None
     assert action.perceptions == (GO,)
 
 
@@ -169,8 +168,6 @@ async def test_a_chain_is_recorded_and_counted_like_any_cycle(clock: VirtualCloc
     (record,) = store.cycles
     assert record.outcome == "acted"
     assert record.perceptions == (given,)
-    assert record.action is not None
-    assert action is not None
     assert record.action.id == action.id
     assert set(record.phases) == {"plan", "act", "reflect"}
     assert [item.situation for item in store.experiences.values()] == ["situation"]
@@ -199,7 +196,6 @@ async def test_a_streamed_plan_is_written_to_its_end_before_the_step_returns(clo
 
     action = await agent.step_plan(GO)
 
-    assert action is not None
     assert [call.tool for call in action.calls] == ["a", "b"]
     assert clock.elapsed == 1.0
     assert actor.seen == []
@@ -448,7 +444,6 @@ async def test_after_the_reflection_each_phase_can_be_tried_again_under_the_same
     planned = await agent.step_plan()
 
     assert action is not None
-    assert again.result is not None
     assert again.result.action == action
     assert [each.call for each in result.results] == [made]
     assert planned is not None
@@ -492,7 +487,6 @@ async def test_a_failing_act_brings_its_result_under_every_policy(clock: Virtual
     result = await agent.step_act(Action([Call("x")]))
 
     assert (result.status, [each.status for each in result.results]) == ("failed", ["failed"])
-    assert result.fault is not None
     assert result.fault.message == "boom"
     await agent.stop()
 

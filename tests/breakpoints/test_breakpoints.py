@@ -112,7 +112,6 @@ async def test_a_session_stands_after_its_plan_and_all_others_go_on(clock: Virtu
         stop = await made.stop()
         assert (stop.session, stop.where, stop.breakpoint, stop.phase) == ("x", "after plan", name, "plan")
         assert [perception.text for perception in stop.perceptions] == ["ls"]
-        assert stop.plan is not None
         assert [call.params for call in stop.plan.calls] == [{"command": "ls"}]
         # There is one slot for runs, and the session that stands does not hold it.
         assert [await made.answer(text, "y") for text in ("a", "b")] == ["ran a", "ran b"]
@@ -168,7 +167,6 @@ async def test_a_change_by_hand_takes_effect_and_is_known_with_its_author(point:
         assert perception.attributes["changed"] == "by ada, by hand"
     else:
         run = made.planner.contexts[1].run
-        assert run is not None
         corrections = [message["data"] for message in run.messages if message.get("kind") == "correction"]
         assert [correction["by"] for correction in corrections] == ["ada"]
         assert [correction["reason"] for correction in corrections] == ["ls is boring"]
@@ -181,7 +179,6 @@ async def test_calls_are_added_to_a_plan_and_removed_from_it(clock: VirtualClock
         made.breakpoints.remove(stop.breakpoint, "ada")
         assert await answer == "ran id"
     run = made.planner.contexts[1].run
-    assert run is not None
     corrections = [message["data"] for message in run.messages if message.get("kind") == "correction"]
     assert [(one["decision"], one["call"]["command"]) for one in corrections] == [("remove", "ls"), ("add", "id")]
 

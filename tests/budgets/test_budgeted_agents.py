@@ -51,7 +51,6 @@ async def act(agent: Agent, *calls: Call) -> ActionResult:
 
 async def plan_two(perceptions: Any, context: Context) -> Action:
     """The calls once, then an answer."""
-    assert context.run is not None
     if context.run.number > 1:
         return Action(output="done")
     return Action((Call("send", {"x": 1}), Call("send", {"x": 2})))

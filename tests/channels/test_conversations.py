@@ -124,7 +124,6 @@ async def test_of_a_session_that_is_forgotten_no_address_is_kept(clock: VirtualC
         channel.say("hello", "bob")
         await until(clock, lambda: len(delivered) == 2)
         rows = agent.agent_state.rows_of(OWNER)
-        assert rows is not None
         assert "alice" in str(await rows.list())
         await agent.conversations.control.forget("chat:alice")
         kept = str(await rows.list())
@@ -271,7 +270,6 @@ async def test_a_run_that_ended_while_nobody_listened_is_answered_at_the_next_st
     channel = plain()
     agent = made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path))
     async with agent:
-        assert agent.attachments.get("channels").answers is not None
         for unsubscribe in agent.attachments.get("channels").answers._subscriptions:
             unsubscribe()
         channel.say("hello")
@@ -294,7 +292,6 @@ async def test_a_message_that_waits_is_not_owed_again_where_its_digest_was_not_w
         channel.say("hello")
         await until(clock, lambda: sent)
         rows = agent.agent_state.rows_of(OWNER)
-        assert rows is not None
         (key,) = (key for key in await rows.list() if key.startswith("run/"))
         rows.keep(key, {**(await rows.list())[key], "told": [], "is_done": False})
     channel.down = False
@@ -359,7 +356,6 @@ async def test_a_message_that_is_offered_twice_at_once_is_one_run_and_owed_once(
         assert sorted((one.status, other.status)) == ["accepted", "known"]  # the writer decides which is first
         assert one.run_id == other.run_id
         rows = agent.agent_state.rows_of(OWNER)
-        assert rows is not None
         assert [key for key in await rows.list() if key.startswith("run/")] == [f"run/{one.run_id}"]
         await until(clock, lambda: channel.texts() == ["you said hello"])
 
@@ -379,13 +375,11 @@ async def test_nothing_is_owed_for_a_run_that_was_not_written(clock: VirtualCloc
                 agent.attachments.get("channels").supervisors["chat"].spec, Incoming("m1", "alice", "hello")
             )
         rows = agent.agent_state.rows_of(OWNER)
-        assert rows is not None
         assert [key for key in await rows.list() if key.startswith("run/")] == []
         rows.keep("run/lost", to_builtins(Owed("lost", "chat", "alice", clock.now())))
     channel = plain()
     async with made(clock, ChannelSpec("chat", channel), memory=memory) as agent:
         rows = agent.agent_state.rows_of(OWNER)
-        assert rows is not None
         assert (await rows.list())["run/lost"]["is_done"]
         await clock.sleep(5)
     assert channel.attempts == 0
@@ -427,7 +421,6 @@ async def test_messages_that_steered_a_run_are_answered_once_at_the_next_start_t
     agent = made(clock, spec, plan=plan, memory=memory_at(tmp_path))
     async with agent:
         answers = agent.attachments.get("channels").answers
-        assert answers is not None
         for unsubscribe in answers._subscriptions:
             unsubscribe()
         channel.say("go", "alice")
@@ -883,7 +876,6 @@ async def test_an_answer_that_ended_with_its_process_is_gone_on_with_block_by_bl
         run_id = channel.sent[0].message.run_id
         owed = agent.attachments.get("channels")._owed.get(run_id)
         assert owed is not None
-        assert agent.attachments.get("channels").answers is not None
         tale = replace(owed, is_done=False, told=(f"{digest_of(TALE[0])}.1", f"{digest_of(TALE[1])}.2"))
         agent.attachments.get("channels").answers._send_other_blocks(tale, "\n\n".join(TALE))
         await until(clock, lambda: len(channel.texts("alice")) == 3)

@@ -130,7 +130,6 @@ async def test_the_questions_are_read_again_when_an_agent_has_brought_another_st
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     executor = Executor([], settings={"approval": {}})
-    assert executor.approvals is not None
     memory = Memory(f"sqlite:///{tmp_path}/m.db")
     async with executor, Agent(act=executor, memory=memory, clock=clock, loop_interval="off"):
         assert executor.approvals.store is memory

@@ -47,7 +47,6 @@ def test_all_runs_end_but_a_command_goes_on() -> None:
 def test_a_cycle_of_a_run_is_cut_off_to_what_sensors_noticed() -> None:
     ended = ended_by_reset(state_of(*begun()))
     assert ended.runs == ("a", "b")
-    assert ended.cut is not None
     assert (ended.cut.cycle_id, ended.cut.perceptions, ended.cut.run_id) == ("c", (SEEN,), "a")
 
 

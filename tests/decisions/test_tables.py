@@ -181,9 +181,7 @@ def test_of_a_call_in_doubt_the_planner_is_told_or_a_cycle_makes_it_again_as_it_
     if answer != "again":
         assert fact.again is None
         return
-    assert fact.again is not None
     assert (fact.again.id, fact.again.session, fact.again.perceptions[0].kind) == ("2", "shop", "call.again")
-    assert fact.again.action is not None
     assert (fact.again.action.calls, fact.again.action.id, fact.again.action.trust) == ((started,), "a", "trusted")
 
 

@@ -55,7 +55,6 @@ def test_each_example_is_embedded_once_for_all_models_of_a_training() -> None:
     classifier = trained([Example("intent", *each) for each in EXAMPLES], 0.9, embedder)
 
     assert sorted(embedder.read[: len(EXAMPLES)]) == sorted(text for text, _ in EXAMPLES)
-    assert classifier is not None
     assert classifier.read("wake the server").label == "restart"
 
 

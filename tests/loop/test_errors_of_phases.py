@@ -536,7 +536,6 @@ async def test_what_the_executor_had_done_is_kept_when_the_cycle_is_cut(clock: V
 
     (record,) = store.cycles
     assert record.outcome == "interrupted"
-    assert record.result is not None
     assert {item.call.tool: item.status for item in record.result.results}["quick"] == "ok"
     assert lab.reflector.seen == []
 
@@ -553,7 +552,6 @@ async def test_a_result_that_comes_between_cancellation_and_grace_is_kept(clock:
 
     assert lab.result.status == "failed"
     assert lab.result.results[0].output == "half"
-    assert lab.result.fault is not None
     assert lab.result.fault.kind == "timeout"
 
 

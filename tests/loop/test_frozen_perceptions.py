@@ -219,7 +219,6 @@ async def test_what_a_step_plans_on_is_frozen_too(clock: VirtualClock) -> None:
 
     action = await agent.step_plan([STRANGE, OWN])
 
-    assert action is not None
     assert action.perceptions == (STRANGE, OWN)
     await agent.stop()
 

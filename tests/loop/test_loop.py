@@ -384,8 +384,6 @@ def look_closed(at: str) -> str:
 
 
 def guard_messages(context: Context | None) -> list[dict[str, Any]]:
-    assert context is not None
-    assert context.run is not None
     return [message["data"] for message in context.run.messages if message.get("kind") == "guard"]
 
 

@@ -88,7 +88,6 @@ SHAPES = {
 async def test_a_planner_of_any_shape_plans(shape: str) -> None:
     action = await Agent(plan=SHAPES[shape]).step_plan(GO)
 
-    assert action is not None
     assert action.calls == NOTE.calls
     assert action.perceptions == tuple(GO)
 
@@ -206,7 +205,6 @@ async def test_nothing_sensed_and_one_bare_perception_are_fine() -> None:
 async def test_a_planner_may_return_the_list_of_calls_alone(product: Any) -> None:
     action = await Agent(plan=Junk(product)).step_plan(GO)
 
-    assert action is not None
     assert [call.tool for call in action.calls] == ["a", "b"]
     assert action.perceptions == tuple(GO)
 

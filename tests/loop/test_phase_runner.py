@@ -75,7 +75,6 @@ async def walk(clock: VirtualClock) -> Walk:
 
 def cancellations() -> int:
     task = asyncio.current_task()
-    assert task is not None
     return task.cancelling()
 
 
@@ -199,7 +198,6 @@ async def test_a_scope_that_was_open_at_the_hand_over_closes_where_it_was_opened
 
     async def stubborn() -> None:
         mine = asyncio.current_task()
-        assert mine is not None
         with anyio.move_on_after(8) as scope:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(100)
@@ -294,7 +292,6 @@ async def test_a_phase_cannot_keep_a_runner_whose_task_somebody_else_cancelled(w
 
     walk.begin(main())
     await walk.clock.sleep(1)
-    assert walk.runner.task is not None
     walk.runner.task.cancel()
     await walk.end()
 
@@ -339,7 +336,6 @@ async def test_a_cancellation_from_outside_is_not_lost_while_the_phase_is_late(
         if by == "cancel":
             walk.runner.cancel()
         else:
-            assert walk.runner.task is not None
             walk.runner.task.cancel()
 
         assert isinstance(await walk.end(), asyncio.CancelledError)
@@ -350,7 +346,6 @@ async def test_a_cancellation_from_outside_is_not_lost_while_the_phase_is_late(
 async def test_a_cancellation_that_a_phase_makes_and_takes_back_is_its_own_affair(walk: Walk) -> None:
     async def phase() -> str:
         task = asyncio.current_task()
-        assert task is not None
         task.cancel()  # as an old library for timeouts does it, which never takes its count back
         try:
             await asyncio.sleep(100)

@@ -52,7 +52,6 @@ def test_an_entry_that_was_altered_taken_out_moved_or_put_in_is_named(
     assert hash_chain.check(connection, chain=AUDIT) is None
     connection.execute(harm)
     broken = hash_chain.check(connection, chain=AUDIT)
-    assert broken is not None
     assert (broken.seq, str(broken).startswith("the chain of the audit log is broken")) == (number, True)
 
 

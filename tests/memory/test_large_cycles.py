@@ -51,8 +51,6 @@ async def test_a_cycle_of_many_structured_perceptions_keeps_its_calls_results_an
         [row] = await memory.cycles()
         record = await memory.cycle(row["cycle_id"])
 
-    assert record is not None
-    assert record.result is not None
     assert [result.output for result in record.result.results] == list(range(24))
     assert set(record.phases) == {"sense", "plan", "act", "reflect"}
     assert len(record.perceptions) == count
@@ -84,12 +82,8 @@ async def test_a_result_that_is_cut_on_the_tape_is_read_back_from_the_journal_wh
         await memory._file.commit(lambda connection: connection.execute("DELETE FROM fact").close())
         cut = await memory.cycle(row["cycle_id"])
 
-    assert whole is not None
-    assert whole.result is not None
     assert [result.output["n"] for result in whole.result.results] == list(range(30))
     assert {len(result.output["text"]) for result in whole.result.results} <= {200_002, 200_003}
-    assert cut is not None
-    assert cut.result is not None
     marks = [result.output for result in cut.result.results if "truncated" in result.output]
     assert marks
     assert marks[0]["reference"].startswith(row["cycle_id"] + "/")
@@ -112,8 +106,6 @@ async def test_any_parts_may_be_huge_and_the_row_stays_bounded_and_readable() ->
         listed = await memory.cycles()
 
     assert len(cycle_log.row(record).columns[-1]) < 3 << 20
-    assert back is not None
-    assert back.result is not None
     assert back.action is not None
     assert back.phases == {"plan": 1.0}
     assert back.result.results[0].call.tool == "t0"
@@ -138,7 +130,6 @@ async def test_a_cycle_that_cannot_be_encoded_does_not_take_others_with_it(tmp_p
         await memory._file.commit(lambda connection: cycle_log.write(connection, [bad, good]))
         found = await memory.cycle("bad")
 
-        assert found is not None
         assert found.faults[0].kind == "unreadable"
         assert await memory.cycle("good") == good
 
@@ -195,7 +186,6 @@ async def test_pieces_go_when_no_cycle_refers_to_them_any_more(tmp_path: Path, m
         assert await memory._file.commit(tend) == 1
         last = await memory.cycle(f"b{3 * pieces.SLACK - 1:04}")
 
-    assert last is not None
     assert last.notes == ({"text": "other " * 100},)
 
 
@@ -215,7 +205,6 @@ async def test_any_note_comes_back_as_it_was(note: dict[str, Any]) -> None:
         await memory.record(CycleRecord("c", "main", "main", NOW, 0.1, "acted", notes=(note,)))
         back = await memory.cycle("c")
 
-    assert back is not None
     assert back.notes == (note,)
 
 
@@ -226,7 +215,6 @@ async def test_a_piece_that_is_missing_is_told_and_the_rest_is_read() -> None:
         await memory._file.commit(lambda connection: connection.execute("DELETE FROM tape_piece").close())
         back = await memory.cycle("c")
 
-    assert back is not None
     assert back.notes[0]["kind"] == "x"
     assert back.notes[0]["text"]["truncated"] is True
     assert [fault.kind for fault in back.faults] == ["unreadable"]
@@ -339,7 +327,6 @@ async def test_a_damaged_row_is_listed_and_shown_with_what_is_known(tmp_path: Pa
     assert [each["cycle_id"] for each in listed] == ["c3", "c2", "c1"]
     assert (listed[1]["outcome"], listed[1]["duration"]) == ("acted", 0.5)
     assert [each and each.cycle_id for each in shown] == ["c2", "c1", "c3"]
-    assert shown[0] is not None
     assert (shown[0].session, shown[0].outcome, shown[0].faults[0].kind) == ("main", "acted", "unreadable")
     assert "cannot be read: " in shown[0].faults[0].message
     assert "cannot be read: " in listed[1]["about"]
@@ -356,6 +343,4 @@ async def test_a_damaged_summary_hides_no_other_cycle(tmp_path: Path, summary: A
         whole = await memory.cycle("c2")
 
     assert [each["cycle_id"] for each in listed] == (["c2"] if is_failed else ["c3", "c2", "c1"])
-    assert whole is not None
-    assert whole.result is not None
     assert [each.status for each in whole.result.results] == ["failed"]

@@ -56,7 +56,6 @@ def is_empty(folder: Path) -> bool:
 
 
 def line_of(process: subprocess.Popen[str], within: float = 20.0) -> str:
-    assert process.stdout is not None
     ready, _, _ = select.select([process.stdout], [], [], within)
     assert ready, "the child said nothing"
     return process.stdout.readline().strip()

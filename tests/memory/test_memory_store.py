@@ -205,8 +205,6 @@ async def test_a_cycle_is_replaced_as_it_grows_and_reads_back_whole_with_its_pas
     back = await memory.cycle("c001")
 
     assert back == record
-    assert back is not None
-    assert back.reflection is not None
     assert back.reflection.result is back.result
     assert [line["outcome"] for line in await memory.cycles()] == ["acted"]
 
@@ -238,7 +236,6 @@ async def test_a_cycle_is_found_by_a_unique_beginning_of_its_id(memory: Memory) 
 
     found = await memory.cycle("c02")
 
-    assert found is not None
     assert found.cycle_id == "c021"
     assert await memory.cycle("c9") is None
     assert await memory.cycle("") is None
@@ -251,7 +248,6 @@ async def test_a_part_that_cannot_be_read_is_left_out_and_said_so(memory: Memory
 
     back = await memory.cycle("c001")
 
-    assert back is not None
     assert back.action is None
     assert back.perceptions[0].key == "disk"
     assert any(fault.kind == "unreadable" and "action" in fault.message for fault in back.faults)
@@ -262,9 +258,7 @@ async def test_a_huge_cycle_is_cut_and_says_so(memory: Memory) -> None:
 
     back = await memory.cycle("c001")
 
-    assert back is not None
     assert any(fault.kind == "truncated" for fault in back.faults)
-    assert back.action is not None
     assert back.action.goal == "free space"
 
 

@@ -97,7 +97,6 @@ async def test_a_reset_takes_effect_once(memory: Memory) -> None:
     await say(memory, "alice", "r2", after=7200, reset=Reset("z", "alice", 1, NOW))
 
     record = await memory.sessions.get("main", "alice")
-    assert record is not None
     assert (record.ordinal, record.began_at) == (2, NOW + timedelta(hours=1))
     whole = await memory.transcripts.tail("main", "alice")
     assert [entry.kind for entry in whole] == ["user", "reset", "user"]
@@ -108,7 +107,6 @@ async def test_a_message_and_the_reset_before_it_are_one(memory: Memory) -> None
     await say(memory, "alice", "r2", after=9, reset=Reset("z", "alice", 1, NOW, "idle"))
 
     record = await memory.sessions.get("main", "alice")
-    assert record is not None
     assert record.id == "alice#2"
     assert await read(memory, "alice") == ["r2"]
 
@@ -133,7 +131,6 @@ async def test_what_people_set_stays_over_messages_and_resets(memory: Memory) ->
     await say(memory, "alice", "r2", after=5, reset=Reset("x", "alice", 1, NOW))
 
     found = await memory.sessions.get("main", "alice")
-    assert found is not None
     assert (found.title, found.defaults, found.ordinal) == ("Holidays", RunOptions(thinking="high"), 2)
 
 

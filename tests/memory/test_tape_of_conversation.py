@@ -44,7 +44,6 @@ async def test_fifty_turns_cost_less_than_three_times_their_transcript_and_are_r
         entries = await memory.transcripts.tail("main", "main", 10_000)
 
     assert stored(path, "cycle", "tape_piece") <= 2.95 * stored(path, "transcript")  # of 200 turns it is 2 % more
-    assert record is not None
     assert record.faults == ()
     turns = record.notes[0]["turns"]
     assert len(turns) == 3 * TURNS - 1
@@ -99,7 +98,6 @@ async def test_a_request_that_is_not_what_was_recorded_is_told() -> None:
         await memory._file.commit(swap)
         record = await memory.cycle("c00001")
 
-    assert record is not None
     assert [fault.kind for fault in record.faults] == ["unreadable"]
 
 

@@ -40,7 +40,6 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
 
 
 async def checked(service: Service, text: str) -> ConfigCheck:
-    assert service.loaded.path is not None
     service.loaded.path.write_text(text)
     return await check.run(service, Nothing(), Caller("ann"))
 

@@ -60,7 +60,6 @@ async def test_the_model_decides_and_a_rule_for_everything_does_not_keep_it_from
 
     action = await action_of(assistant, context())
 
-    assert action is not None
     assert (action.output, action.degraded) == ("by model", False)
 
 
@@ -70,7 +69,6 @@ async def test_a_run_that_no_rule_knows_waits_for_the_model(clock: VirtualClock)
     assistant.degrade("budget hour.tokens is used up")
     action = await action_of(assistant, context(message("how are you?")))
 
-    assert action is not None
     assert action.deferred == "degraded: budget hour.tokens is used up"
     assert action.next_look is not None
     assert await action_of(assistant, Context("a", "c")) is None
@@ -97,11 +95,9 @@ async def test_rules_decide_on_what_was_noticed_while_the_provider_is_down(clock
 
     for noticed in (seen, both):
         action = await action_of(assistant, context(noticed))
-        assert action is not None
         assert (action.output, action.degraded) == ("cleaned", True)
         assert "down" in action.reason
     unknown = await action_of(assistant, context(mail))
-    assert unknown is not None
     assert (unknown.deferred != "", unknown.next_look) == (True, 60.0)
     assert len(model.requests) == 3
 
@@ -113,7 +109,6 @@ async def test_what_people_say_waits_for_the_model_and_so_does_what_it_has_begun
     seen = Perception("99 %", source="host", kind="disk.full")
     for given in (context(message("how are you?")), context(seen, number=2, results=(begun,))):
         action = await action_of(assistant, given)
-        assert action is not None
         assert (action.output, action.next_look) == (None, 60.0)
         assert action.deferred
 
@@ -134,8 +129,6 @@ async def test_rules_that_go_first_decide_what_they_match_and_that_is_not_degrad
     known = await action_of(assistant, context(message("note it")))
     other = await action_of(assistant, context(message("how are you?")))
 
-    assert known is not None
-    assert other is not None
     assert (known.output, known.degraded) == ("noted", False)
     assert (other.output, other.degraded) == ("by model", False)
     assert len(model.requests) == 1
@@ -148,8 +141,6 @@ async def test_rules_that_go_first_are_not_degraded_by_turning_away_from_the_mod
     known = await action_of(assistant, context(message("note it")))
     other = await action_of(assistant, context(message("how are you?")))
 
-    assert known is not None
-    assert other is not None
     assert (known.output, known.degraded) == ("noted", False)
     assert other.deferred
     assert model.requests == []

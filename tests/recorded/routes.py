@@ -35,7 +35,6 @@ def scopes(world: World) -> str:
     tokens = {"no token": ""}
     for scope in SCOPES:
         tokens[scope] = world.ask("POST", "/v1/tokens", {"name": f"only-{scope}", "scopes": [scope]})["token"]
-    assert world.service is not None
     port = urlsplit(world.service.address).port
     lines = []
     for route in ROUTES:

@@ -152,7 +152,6 @@ class World:
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Return the answer of the control API."""
-        assert self.service is not None
         given = {} if body is None else {"json": body}
         answer = self.service.api(path.format_map(self.ids), method, **given)
         assert answer.status_code < 300, (path, answer.text)

@@ -14,7 +14,6 @@ from spar.types import Call, CallResult, Fault
 
 def cause(status: str, reason: str = "", fault: Fault | None = None) -> str:
     failure = explain(CallResult(Call("t"), status, reason, fault=fault))  # type: ignore[arg-type]
-    assert failure is not None
     assert failure.remedy
     return failure.cause
 

@@ -58,7 +58,6 @@ async def test_a_cooldown_that_lasted_then_lasts_again(tmp_path: Path) -> None:
 
 async def test_calls_that_people_had_answered_are_no_new_decision(tmp_path: Path) -> None:
     (first,) = await decided(READ, [[reading("1")]])
-    assert first.action is not None
     parked = ActionResult(first.action, results=[CallResult(first.action.calls[0], "skipped", "parked")])
     held = cycle(1, first.perceptions, first.action, result=parked)
     other = await decided(READ, [[reading("2")]])

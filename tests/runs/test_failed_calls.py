@@ -120,7 +120,6 @@ async def test_the_tape_finds_the_cycles_whose_calls_failed(tmp_path: Path) -> N
         assert len(every) > len(failed)
         assert len(await memory.cycles(failed=True, limit=1)) == 1
         whole = await memory.cycle(failed[0]["cycle_id"])
-        assert whole is not None
         assert whole.calls == {"ok": 0, "failed": 1, "skipped": 0}
 
 
@@ -156,7 +155,6 @@ async def test_an_answer_beside_a_failed_call_stands_unless_a_better_one_follows
     requests: list[int] = []
 
     async def plan(perceptions: Any, context: Context) -> Action | None:
-        assert context.run is not None
         requests.append(context.run.number)
         return Action([Call("broken")], output="I tried") if len(requests) == 1 else second
 

@@ -26,7 +26,6 @@ async def work(seconds: float) -> str:
 
 async def slow_plan(perceptions: list[Perception], context: Context) -> Action:
     """Thinks for a second, works for a second, thinks again, answers; what is urgent is answered at once."""
-    assert context.run is not None
     if context.run.goal == "urgent":
         return Action(output="at once")
     await asyncio.sleep(1.0)

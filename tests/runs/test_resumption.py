@@ -41,7 +41,6 @@ async def look(what: str) -> str:
 @tool(effect="idempotent")
 async def rest(clock_seconds: float) -> str:
     effects.append("rest")
-    assert CLOCK is not None
     await CLOCK.sleep(clock_seconds)
     return "rested"
 

@@ -41,7 +41,6 @@ class Asking:
         self.host = host
 
     async def plan(self, perceptions: Any, context: Context) -> Action:
-        assert context.run is not None
         self.host.used(context.run.id, self.usage)
         self.asked += 1
         return Action([Call("work", {"seconds": 0.1 + self.asked / 1000})])
@@ -97,7 +96,6 @@ async def test_a_run_that_would_go_on_ends_at_its_limit(
 
 async def test_a_run_that_ends_by_itself_at_its_limit_has_ended_well(clock: VirtualClock) -> None:
     async def plan(perceptions: Any, context: Context) -> Action:
-        assert context.run is not None
         return Action(output="done") if context.run.number == 4 else Action([Call("work", {"seconds": 0.1})])
 
     async with agent_of(clock, plan, calls=4) as agent:
@@ -121,7 +119,6 @@ async def test_a_run_of_which_nothing_goes_on_is_ended_and_its_call_cut(clock: V
 
 async def test_a_run_that_goes_on_slowly_is_not_inactive(clock: VirtualClock) -> None:
     async def plan(perceptions: Any, context: Context) -> Action:
-        assert context.run is not None
         if context.run.number > 3:
             return Action(output="done")
         return Action([Call("work", {"seconds": 25.0}, id=f"{n}", after=(f"{n - 1}",) if n else ()) for n in range(4)])

@@ -268,7 +268,6 @@ async def test_what_is_submitted_from_inside_a_cycle_or_a_hook_is_served_after_i
     receipts: list[Receipt] = []
 
     async def plan(perceptions: list[Perception], context: Context) -> Action:
-        assert context.run is not None
         if context.run.goal == "one":
             receipts.append(await agent.submit("two", session="s"))
         return Action(output=context.run.goal)

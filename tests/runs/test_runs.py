@@ -247,7 +247,6 @@ async def test_later_requests_find_what_was_done_in_their_context(clock: Virtual
 
     async def plan(perceptions: list[Perception], context: Context) -> Action:
         run = context.run
-        assert run is not None
         seen.append((run.number, run.goal, len(run.results), len(run.messages)))
         assert len(perceptions) == (1 if run.number == 1 else 0)
         return Action(calls=[Call("a")]) if run.number < 4 else DONE
@@ -332,7 +331,6 @@ async def test_a_failing_act_is_for_the_planner_to_see(clock: VirtualClock) -> N
     seen: list[str] = []
 
     async def plan(perceptions: list[Perception], context: Context) -> Action:
-        assert context.run is not None
         seen.extend(result.status for result in context.run.results[len(seen) :])
         return Action(calls=[Call("a")]) if context.run.number < 3 else DONE
 
@@ -354,7 +352,6 @@ async def test_what_a_broken_stream_had_begun_is_not_forgotten_at_the_next_attem
     plans: list[Any] = [stream([Call("tool_a"), 1.0, TransientError("cut off")])]
 
     async def plan(perceptions: list[Perception], context: Context) -> Any:
-        assert context.run is not None
         known.append(sum(len(result.results) for result in context.run.results))
         return plans.pop().play() if plans else DONE
 

@@ -40,7 +40,6 @@ class Talker:
         if context.run is None:
             return None
         self.asked.append((context.run.goal, context.run.options.model))
-        assert context.clock is not None
         await context.clock.sleep(self.seconds)
         return Action(output="done")
 

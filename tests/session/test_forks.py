@@ -135,7 +135,6 @@ async def test_a_grant_from_before_the_copy_lets_no_call_of_it_run_unasked(world
         await clock.sleep(5)
         (row,) = agent.approvals.list()
         approver = approver_of(agent.setup)
-        assert approver is not None
         await approver.decide(row.id, row.digest, "approve", by="anna", grant_for=3600.0, grant_session=False)
         await agent.wait(asked.run_id, 600)
         assert (await say(agent, "pay 3", "one")).status == "ok"

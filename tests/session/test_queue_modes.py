@@ -90,7 +90,6 @@ async def test_calls_that_have_not_started_are_skipped_and_what_runs_finishes(cl
         return name
 
     async def plan(perceptions: list[Perception], context: Context) -> Action:
-        assert context.run is not None
         if context.run.number == 1:
             names = ("a", "b", "c")
             return Action([Call("step", {"name": name}, id=name, after=names[at - 1 : at] if at else ())
@@ -120,7 +119,6 @@ async def test_a_message_that_comes_while_the_plan_is_made_keeps_its_calls_from_
         done.append("paid")
 
     async def plan(perceptions: list[Perception], context: Context) -> Action:
-        assert context.run is not None
         await asyncio.sleep(1.0)
         return Action([Call("pay")]) if context.run.number == 1 else DONE
 

@@ -162,7 +162,6 @@ async def test_what_cannot_be_bound_is_not_asked_about(clock: VirtualClock, tmp_
     result = await made.run([Call("run", {"argv": ["nothing"]}), Call("run", {"argv": ["job"]})])
 
     assert statuses(result) == ["denied denied", "skipped parked"]
-    assert result.results[0].fault is not None
     assert "it cannot be said exactly what 'run' would do: no program 'nothing'" in result.results[0].fault.message
 
 
@@ -351,5 +350,4 @@ async def test_a_program_that_is_swapped_between_the_last_check_and_its_executio
     assert not (work / "evil-was-here").exists()
     assert (work / "good-was-here").exists() is not is_swapped
     if is_swapped:
-        assert result.results[0].fault is not None
         assert "is not the file any more that was approved" in result.results[0].fault.message

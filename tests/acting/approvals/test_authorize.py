@@ -21,7 +21,6 @@ async def test_without_approval_settings_only_terms_and_hooks_decide(clock: Virt
     result = await made.run(Action((Call("plain", {"what": 1}), Call("act", {"what": 2})), trust="untrusted"))
 
     assert statuses(result) == ["ok", "denied denied"]
-    assert result.results[1].fault is not None
     assert "nobody is there to ask" in result.results[1].fault.message
     assert made.approvals is None
 
@@ -64,7 +63,6 @@ async def test_what_the_policy_forbids_is_denied_without_a_question_also_as_an_e
     made = executor(world, clock, events=events, rules=rules)
     result = await made.run([Call("plain", {"what": "secrets"})])
     assert (statuses(result), faults(result)) == (["denied denied"], ["denied"])
-    assert result.results[0].fault is not None
     assert result.results[0].fault.message == "rule 1 of the approval rules forbids it"
     assert [type(event) for event in told[1:]] == [CallSkipped]
 
@@ -112,7 +110,6 @@ async def test_a_call_that_nobody_must_look_at_starts_no_task_of_its_own(clock: 
     @tool
     async def who() -> None:
         task = asyncio.current_task()
-        assert task is not None
         tasks.append(task.get_name())
 
     made = executor(World(), clock, tools=[who])

@@ -102,7 +102,6 @@ def test_what_names_an_unknown_call_is_stuck_as_a_bad_reference() -> None:
 
     stuck = plan.graph.stuck()
 
-    assert stuck is not None
     assert stuck[1] == "bad_reference"
     assert "'nobody'" in stuck[2]
 

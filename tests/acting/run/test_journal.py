@@ -125,7 +125,6 @@ async def test_a_call_that_cannot_be_written_down_does_not_start() -> None:
     assert [each.status for each in result.results] == ["ok", "failed"]
     assert result.results[1].attempts == 0
     fault = result.results[1].fault
-    assert fault is not None
     assert fault.message == "it could not be written down that it starts: the memory is closed"
 
 
@@ -259,7 +258,6 @@ async def test_an_executor_of_its_own_goes_on_with_what_an_earlier_process_had_d
     made.clear()
     async with Memory.open(f"sqlite:///{tmp_path / 'm.db'}") as memory:
         known = await memory.journal.views.interrupted("mine")
-        assert known is not None
         assert known.action is not None
         result = await Executor([pay, look, say], journal=memory.journal).run(known.action, resume=known)
 

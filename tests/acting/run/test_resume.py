@@ -85,7 +85,6 @@ async def test_a_list_of_calls_that_is_cut_again_is_known_by_the_action_with_whi
     shop = Shop()
     executor = Executor(shop.tools(), settings={"grace": 0.05})
     before = await cut(executor, shop, CALLS)
-    assert before.action is not None
     shop.is_slow, shop.begun = True, asyncio.Event()
     running = asyncio.create_task(executor.run(CALLS, resume=before))
     await shop.begun.wait()

@@ -52,7 +52,6 @@ async def test_an_action_is_filled_with_the_calls_as_they_came() -> None:
     result = await executor.act_stream(action, plan())
 
     assert has(executor, OptionalActor.act_stream)
-    assert result.action is not None
     assert (result.action.id, result.action.goal, [call.id for call in result.action.calls]) == (
         action.id,
         "g",
@@ -92,7 +91,6 @@ async def test_when_the_stream_breaks_what_had_started_ends_and_nothing_further_
 
     assert log == ["+started", "-started"]
     assert statuses(result) == ["ok", "skipped dep_failed"]
-    assert result.fault is not None
     assert (result.fault.kind, result.fault.message, result.status) == ("transient", "the model is gone", "partial")
 
 
@@ -103,7 +101,6 @@ async def test_a_list_that_breaks_off_is_a_fault_as_well() -> None:
 
     result = await Executor([note]).run(plan())
 
-    assert result.fault is not None
     assert result.fault.message == "no more"
     assert len(result.results) == 1
 

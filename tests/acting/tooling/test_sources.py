@@ -49,7 +49,6 @@ async def test_what_a_source_offers_can_be_called_once_it_is_open() -> None:
     shelf = Shelf(Offered("shelf__cup", "tea"))
     executor = Executor([shelf])
     early = await executor.run([Call("shelf__cup")])
-    assert early.results[0].fault is not None
     assert early.results[0].fault.kind == "unknown_tool"
 
     async with executor:
@@ -70,7 +69,6 @@ async def test_a_change_is_seen_by_the_next_call_and_keeps_what_has_not_changed(
         shelf.now = [jar]
         shelf.on_change()
         gone = (await executor.run([Call("shelf__cup")])).results[0].fault
-        assert gone is not None
         assert gone.kind == "unknown_tool"
 
 
@@ -92,5 +90,4 @@ async def test_a_tool_that_cannot_be_used_is_told_and_the_others_are_there() -> 
 
     assert result.result("cup").output == 1
     fault = result.result("bad").fault
-    assert fault is not None
     assert "timeout is -1.0" in fault.message

@@ -54,7 +54,6 @@ def test_what_is_not_prescribed_is_none_and_an_empty_activity_is_latent() -> Non
     found = ToolSchema.of("t", {"properties": properties})
 
     assert (found.activity, found.output, found.output_path) == ("", None, None)
-    assert found.output_path_pattern is not None
     assert found.output_path_pattern.text == "^†"
     assert (found.scopes, found.may_scope) == (None, ("a", "b"))
     assert ToolSchema.of("t", {"properties": {}}).activity is None
@@ -79,7 +78,6 @@ def test_a_prescription_that_is_none_is_an_error(properties: dict[str, Any], pla
 def test_a_result_is_judged_by_the_output_schema() -> None:
     output = ToolSchema.of("mail", MAIL).output
 
-    assert output is not None
     assert output.check({"id": 5}) is None
     assert output.check({"id": "x"}) == "output 'id' is 'x': it is not of type \"integer\""
     assert output.check({}) == "output 'id' is missing"

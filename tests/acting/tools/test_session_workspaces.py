@@ -205,7 +205,6 @@ async def test_a_decision_that_another_session_gives_holds_in_the_folder_of_the_
         first = await executor.act(Action((call,), trust="trusted"), context)
         assert first.results[0].reason == "parked"
         queue = executor.approvals
-        assert queue is not None
         (row,) = await queue.list()
         more: dict[str, Any] = {
             "approve": {"grant_for": 60.0},

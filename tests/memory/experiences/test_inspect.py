@@ -39,7 +39,6 @@ async def test_a_beginning_of_an_id_does_if_it_is_unique() -> None:
         await memory.store(Experience("b", id="abd1"))
 
         found = await memory.detail("abc")
-        assert found is not None
         assert found.experience.situation == "a"
         with pytest.raises(LookupError, match="several experiences begin with 'ab'"):
             await memory.detail("ab")
@@ -54,7 +53,6 @@ async def test_why_names_the_decisions_of_a_cycle_and_the_experiences_that_they_
         await memory.record(CycleRecord("d", "main", "main", NOW, 0.1, "acted", action=Action(())))
         found, none, unknown = await memory.why("c"), await memory.why("d"), await memory.why("x")
 
-    assert found is not None
     assert [(each["why"], each["instead_of"], each["is_used"]) for each in found] == [(learnt.why, "a", False)]
     kept, gone = found[0]["cases"]
     assert (kept["experience"].situation, gone) == ("nginx is down", {"id": "gone", "experience": None})

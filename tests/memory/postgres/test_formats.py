@@ -60,7 +60,6 @@ FIRST, BOTH, LAST = ([1], False, True), ([1], True, True), ([2], True, False)
 
 
 def owned(memory: PostgresMemory) -> int:
-    assert memory.nodes is not None
     return int(memory.nodes.snapshot()["partitions"])
 
 
@@ -82,7 +81,6 @@ async def test_nodes_of_two_formats_work_side_by_side_until_the_older_one_ends(o
         assert state(old) == BOTH
         for number, memory in enumerate((first, second, third)):
             await memory.journal.commit(accepted(f"before {number}"), "main")
-        assert second.nodes is not None
         rows = await second.nodes.rows()
         assert sorted((row.lowest, row.highest, row.format) for row in rows) == [(1, 1, 1), (1, 2, 1), (1, 2, 1)]
         await first.__aexit__()
@@ -111,7 +109,6 @@ async def test_one_that_comes_back_after_the_format_has_risen_takes_nothing_and_
     async with Older(old, nodes=True) as first, PostgresMemory(old, nodes=True) as second:
         await until(share(first, second))
         first.on_fault = reported.append
-        assert first.nodes is not None
         thread, is_away = first.nodes.thread, True
         connect = thread._connect
 
@@ -128,7 +125,6 @@ async def test_one_that_comes_back_after_the_format_has_risen_takes_nothing_and_
         sentence = "the database has the format 2, known here is 1; upgrade spar on it"
         await until(lambda: first.journal.refusal.endswith(sentence))
         await until(lambda: owned(second) == PARTITIONS)
-        assert second.nodes is not None
         rows = {(row.highest, row.format, row.partitions, row.is_alive) for row in await second.nodes.rows()}
         assert rows == {(1, 0, 0, True), (2, 2, PARTITIONS, True)}
         assert [fault.message for fault in reported if fault is not None][-1] == first.journal.refusal
@@ -192,7 +188,6 @@ async def test_what_reads_a_table_for_long_delays_its_removal_and_costs_no_node_
         with admin(old) as connection:
             connection.execute("BEGIN; LOCK TABLE only_first IN ACCESS SHARE MODE")
             await first.__aexit__()
-            assert second.nodes is not None
             await until(lambda: "lock timeout" in second.nodes.thread.last_error)  # type: ignore[union-attr]
             assert state(old) == ([1, 2], True, True)
             await second.journal.commit(accepted("work"), "main")

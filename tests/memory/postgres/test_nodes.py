@@ -102,10 +102,8 @@ def work_of(session: str, id: str) -> facts.WorkAccepted:
 async def test_two_nodes_share_all_partitions_and_the_one_that_is_left_takes_all(url: str) -> None:
     first = PostgresMemory(url, nodes=True)
     async with first:
-        assert first.nodes is not None
         assert first.nodes.snapshot()["partitions"] == PARTITIONS
         async with PostgresMemory(url, nodes=True) as second:
-            assert second.nodes is not None
             nodes = first.nodes, second.nodes
 
             async def are_shared() -> bool:
@@ -120,7 +118,6 @@ async def test_two_nodes_share_all_partitions_and_the_one_that_is_left_takes_all
                 assert [node.owns("main", f"s{number}") for node in nodes].count(True) == 1
 
         async def is_alone() -> bool:
-            assert first.nodes is not None
             return bool(first.nodes.snapshot()["partitions"] == PARTITIONS)
 
         await until(is_alone)
@@ -162,7 +159,6 @@ async def test_accepted_work_is_one_for_all_nodes_and_its_owner_hears_of_it(url:
 
 async def test_rows_of_a_lost_partition_are_left_out_and_the_others_are_written(url: str) -> None:
     async with PostgresMemory(url, nodes=True) as memory:
-        assert memory.nodes is not None
         taken, other = partition_of("main", "s1"), partition_of("main", "s2")
         assert taken != other
         with psycopg.connect(url, autocommit=True) as connection:
@@ -194,7 +190,6 @@ async def test_a_row_that_is_refused_beside_those_of_a_lost_partition_is_left_ou
         connection.executemany("INSERT INTO state (key, value) VALUES (?, ?)", rows)
 
     async with PostgresMemory(url, nodes=True) as memory:
-        assert memory.nodes is not None
         owned, lost, faults = memory.nodes.ownership, set[tuple[int, int]](), list[Fault]()
         mine, others = (partition_of("main", session) for session in ("s1", "s2"))
         batch = SharedBatch(faults.append, owned, lost.update)
@@ -374,7 +369,6 @@ async def test_a_process_that_stood_still_changes_no_row_afterwards_and_goes_on_
             process.send_signal(signal.SIGSTOP)
 
             async def is_mine() -> bool:
-                assert memory.nodes is not None
                 return bool(memory.nodes.snapshot()["partitions"] == PARTITIONS)
 
             await until(is_mine)
@@ -387,7 +381,6 @@ async def test_a_process_that_stood_still_changes_no_row_afterwards_and_goes_on_
             process.send_signal(signal.SIGCONT)
 
             async def has_joined_and_written() -> bool:
-                assert memory.nodes is not None
                 are_new = {row.token for row in await memory.nodes.rows()} - tokens
                 return bool(are_new) and newest(url)[1] > last
 
@@ -435,7 +428,6 @@ async def test_a_node_opens_a_database_while_another_one_writes_to_it(url: str) 
 async def test_what_has_to_wait_for_the_commits_of_others_costs_no_lease(url: str) -> None:
     async with PostgresMemory(url, nodes=True) as memory:
         nodes = memory.nodes
-        assert nodes is not None
         token = nodes.ownership.token
         with psycopg.connect(url) as slow, psycopg.connect(url, autocommit=True) as connection:
             slow.execute("SELECT 1 FROM state WHERE key = 'epoch' FOR UPDATE")
@@ -622,7 +614,6 @@ class Listening:
 
 async def test_requests_that_take_long_keep_no_other_from_its_owner(url: str) -> None:
     async with PostgresMemory(url, nodes=True) as memory:
-        assert memory.nodes is not None
         memory.nodes.listen(listening := Listening())
         with psycopg.connect(url) as connection:
             add = "INSERT INTO inbox (partition, agent, kind, body, asker) VALUES (%s, 'main', %s, '{}', 'x')"

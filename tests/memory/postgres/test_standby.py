@@ -22,7 +22,6 @@ def reasons() -> Reasons:
 
 async def next_of(reasons: Reasons) -> str:
     fault = await reasons.get()
-    assert fault is not None
     assert fault.kind == "standby"
     return fault.message
 

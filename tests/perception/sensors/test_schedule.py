@@ -57,7 +57,6 @@ class Told:
         return self
 
     async def stop(self) -> None:
-        assert self.sensor is not None
         await self.sensor.close()
 
     async def down(self, seconds: float) -> Told:

@@ -195,7 +195,6 @@ class LooksAtTheLock(Mapping[str, Any]):
         self.was_locked: list[bool] = []
 
     def __iter__(self) -> Iterator[str]:
-        assert self.buffer is not None
         self.was_locked.append(self.buffer._lock.locked())
         return iter(())
 

@@ -341,7 +341,6 @@ async def test_what_a_poll_returns_beyond_the_buffer_is_taken_and_the_next_poll_
 async def test_pushing_nonsense_from_a_thread_is_told_by_name(clock: VirtualClock) -> None:
     sensor = Polled()
     async with opened(sensor, clock) as stage:
-        assert sensor.context is not None
         push: Any = sensor.context.push
         thread = threading.Thread(target=push, args=({"content": "x"},))
         thread.start()
@@ -368,7 +367,6 @@ async def test_a_sensor_is_not_opened_again_before_its_closing_has_ended(clock: 
 
     sensor = Slow()
     async with opened(sensor, clock, max_failures=1, probe_after=1.0, timeout=30.0) as stage:
-        assert sensor.context is not None
         push: Any = sensor.context.push
         push("no perception")  # between two polls: the next one would be due while the sensor closes
         await clock.sleep(10.0)
@@ -468,7 +466,6 @@ async def test_closing_cuts_a_poll_that_runs_and_then_closes(clock: VirtualClock
 async def test_a_row_and_a_cursor_are_saved_only_after_what_came_before_them_was_taken(clock: VirtualClock) -> None:
     store, sensor = Cursors(), Polled()
     async with opened(sensor, clock, store) as stage:
-        assert sensor.context is not None
         sensor.context.push(Perception("1"))
         sensor.context.rows.keep("a", 1)
         sensor.context.push(Perception("2"))
@@ -493,7 +490,6 @@ async def test_a_cursor_and_a_row_of_a_poll_wait_for_what_the_poll_returns(clock
 
     class Paging(Polled):
         async def poll(self) -> list[Perception]:
-            assert self.context is not None
             self.context.checkpoint(7)
             self.context.rows.keep("page", 1)
             await clock.sleep(1.0)
@@ -522,14 +518,12 @@ async def test_a_store_that_fails_to_load_delays_the_opening_instead_of_forgetti
         store.fails = False
         await until(lambda: sensor.opened == 1)
 
-        assert sensor.context is not None
         assert sensor.context.cursor == 5
 
 
 async def test_a_cursor_and_rows_that_could_not_be_saved_are_saved_the_next_time(clock: VirtualClock) -> None:
     store, sensor = Cursors(), Polled()
     async with opened(sensor, clock, store) as stage:
-        assert sensor.context is not None
         sensor.context.rows.keep("a", 1)
         sensor.context.rows.keep("b", 1)
         sensor.context.checkpoint(1)
@@ -548,7 +542,6 @@ async def test_a_cursor_and_rows_that_could_not_be_saved_are_saved_the_next_time
 async def test_what_a_cancelled_save_did_not_write_is_saved_the_next_time(clock: VirtualClock) -> None:
     store, sensor = Cursors(), Polled()
     async with opened(sensor, clock, store) as stage:
-        assert sensor.context is not None
         sensor.context.checkpoint(1)
         stage.taken()
         saving = asyncio.ensure_future(stage.supervisor.ledger.save())
@@ -581,7 +574,6 @@ async def test_a_poll_that_always_runs_holds_back_its_own_cursor_only(clock: Vir
         page = 0
 
         async def poll(self) -> list[Perception]:
-            assert self.context is not None
             self.page += 1
             self.context.checkpoint(self.page)
             await clock.sleep(1.0)
@@ -606,7 +598,6 @@ async def test_what_a_sensor_accepts_is_signed_and_taken_in_by_the_agent(clock: 
 
     sensor = Polled()
     async with opened(sensor, clock, accept=accept, session="alerts") as stage:
-        assert sensor.context is not None
         assert await sensor.context.accept(Perception("disk full")) is True
         assert await sensor.context.accept(Perception("disk full")) is False
         with pytest.raises(ContractError, match="must accept a Perception, found str"):

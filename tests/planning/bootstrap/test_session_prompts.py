@@ -164,7 +164,6 @@ async def test_two_requests_share_all_that_stands_before_what_is_new(clock: Virt
     assert then.turns[: len(first.turns)] == first.turns
     assert len(then.turns) > len(first.turns)
     assert planner.prompts.composed == 1
-    assert planner.prompts.files is not None
     assert planner.prompts.files.reads == 2
 
 

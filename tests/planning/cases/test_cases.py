@@ -239,7 +239,6 @@ def test_a_sequence_is_replayed_without_what_failed_on_the_way() -> None:
     calls = (TriedCall("a", success=False), TriedCall("b", success=True), TriedCall("c"))
     found = sequence_of([Experience("alert: x", success=True, calls=calls, key=KEY, trust="trusted")], at("x"))
 
-    assert found is not None
     assert found.tools == ("b", "c")
 
 
@@ -251,7 +250,6 @@ def test_the_best_and_then_the_shortest_sequence_that_worked_from_here_is_found(
     where = at("state a")
     runs = [run("rrdd"), run("rd", score=0.5), run("rd", False), run("rrd", trust="untrusted"), run("ddr")]
     found = sequence_of(runs, where)
-    assert found is not None
     assert (found.tools, found.experience_id) == (("d", "d", "r"), runs[4].id)
     assert sequence_of(runs, at("state b")) is None
 
@@ -289,8 +287,6 @@ def test_a_parameter_is_given_again_if_the_situation_is_about_it_or_it_was_the_s
     found = sequence_of([run("db1", 2), best, other], where)
     alone = sequence_of([best], where)
 
-    assert found is not None
-    assert alone is not None
     assert [call.params for call in found.calls] == [{"host": "web1", "way": "slow"}, {"way": "slow"}]
     assert alone.calls[0].params == {"host": "web1", "way": "slow", "number": 1}
 
@@ -301,7 +297,6 @@ def test_a_parameter_that_is_not_whole_or_is_a_reference_is_not_given_again(kept
 
     found = sequence_of([Experience("alert: x", success=True, calls=calls, key=KEY, trust="trusted")], at("x"))
 
-    assert found is not None
     assert found.calls[0].params == {"y": 1}
 
 
@@ -312,7 +307,6 @@ def test_a_strangers_parameter_is_given_again_only_where_that_is_untrusted_too()
             "alert: x", success=True, calls=steps, key=KEY, trust=tried if of == "untrusted" else "trusted"
         )
         found = sequence_of([run], at("x", trust=of))
-        assert found is not None
         return [(dict(call.params), call.trust) for call in found.calls][:1]
 
     assert calls("trusted", "trusted") == [({"x": "evil"}, "trusted")]

@@ -163,7 +163,6 @@ async def test_each_situation_of_a_plan_is_recalled_once_and_only_so_many_of_the
 
     action = await planner.plan([*many, *many], Context("a", "c", memory=memory))
 
-    assert action is not None
     assert len(action.calls) == 2 * len(many)
     assert len(memory.queries) == RECALL_LIMIT
     assert f"only {RECALL_LIMIT} situations were recalled" in action.reason
@@ -182,7 +181,6 @@ async def test_a_memory_in_trouble_is_asked_once_in_a_plan() -> None:
 
     action = await RulesPlanner([CHOICE]).plan(many, Context("a", "c", memory=memory))
 
-    assert action is not None
     assert len(action.calls) == 10
     assert len(memory.queries) == 1
 
@@ -280,7 +278,6 @@ async def test_the_calls_of_an_episode_that_worked_are_replayed_where_it_began_a
         for number, state in enumerate(states):
             step = alert(f"state {'abcdefgh'[state]}", kind="step", attributes={"episode": episode, "step": number})
             action = await planner.plan([step], Context("a", "c", memory=memory))
-            assert action is not None
             tools.append(action.calls[0].tool)
         return tools
 
@@ -298,7 +295,6 @@ async def test_a_flood_of_episodes_in_one_session_leaves_those_of_another() -> N
         at = alert(f"state {'abc'[number]}", kind="step", session=session, source=source,
                    attributes={"episode": episode, "step": number})  # fmt: skip
         action = await planner.plan([at], Context("a", "c", session, memory=memory))
-        assert action is not None
         return action.calls[0].tool
 
     taken = [await step("quiet", "game", "e", 0)]
@@ -362,7 +358,6 @@ async def test_the_calls_of_a_sequence_are_made_again_with_their_parameters() ->
     calls = [call for action in taken if action is not None for call in action.calls]
     assert [(call.tool, call.params) for call in calls] == [("go", {"to": "hall", "x": 1}), ("open", {"to": "door7"})]
     assert [call.meta.get("_trust") for call in calls] == [None, None]
-    assert taken[1] is not None
     assert "open was the next call of a sequence that worked from here, with its 'to'" in taken[1].reason
 
 

@@ -73,7 +73,6 @@ async def test_a_rule_becomes_calls_an_answer_a_goal_and_the_next_look() -> None
 
     action = await RulesPlanner(FILE_A_REPORT, tools=["note", "send"]).plan([perception], context())
 
-    assert action is not None
     keep, send = action.calls
     assert (keep.tool, keep.output_path) == ("note", "†state.kept")
     assert keep.params == {"text": "disk sda is full", "tags": ["file.new", "x"], "n": 3}
@@ -104,7 +103,6 @@ async def test_the_most_urgent_perception_comes_first_and_ids_are_unique() -> No
 
     action = await RulesPlanner([note()]).plan([low, high, low], context())
 
-    assert action is not None
     assert [call.params["text"] for call in action.calls] == ["high", "low", "low"]
     assert len({call.id for call in action.calls}) == 3
     assert action.perceptions == (low, high, low)
@@ -116,8 +114,6 @@ async def test_the_first_match_wins_unless_the_rule_goes_on() -> None:
     stopped = await RulesPlanner([first, second]).plan([report()], context())
     both = await RulesPlanner([{**first, "stop": False}, second]).plan([report()], context())
 
-    assert stopped is not None
-    assert both is not None
     assert [len(stopped.calls), len(both.calls)] == [1, 2]
 
 
@@ -178,8 +174,6 @@ async def test_rules_are_asked_in_their_order_however_they_are_found() -> None:
     forwards = await RulesPlanner(rules).plan([report()], context())
     backwards = await RulesPlanner(rules[::-1]).plan([report()], context())
 
-    assert forwards is not None
-    assert backwards is not None
     assert forwards.output == "\n".join(names)
     assert backwards.output == "\n".join(names[::-1])
 
@@ -194,7 +188,6 @@ async def test_a_cooldown_holds_per_subject_and_ends_by_the_clock() -> None:
     clock.seconds += 0.1
     again = await planner.plan([disk], context(clock=clock))
 
-    assert first is not None
     assert len(first.calls) == 2
     assert cooling is None
     assert again is not None
@@ -227,13 +220,9 @@ async def test_a_cooldown_goes_on_in_the_next_process_for_its_rule_and_subject()
     clock.seconds += 3
     over = await after.plan([one], context(clock=clock))
 
-    assert first is not None
     assert first.output == "high"
-    assert again is not None
     assert again.output == "other"
-    assert still is not None
     assert still.output == "other\nhigh"
-    assert over is not None
     assert over.output == "high"
 
 
@@ -336,7 +325,6 @@ async def test_rules_work_while_earlier_cooldowns_cannot_be_read_and_say_so() ->
     rows.is_broken = False
     seeing = await planner.plan([Perception(subject="s"), Perception(subject="t")], context(clock=clock))
 
-    assert blind is not None
     assert blind.output == "high"
     assert "cooldowns of earlier processes cannot be read: no disk" in blind.reason
     assert seeing is None
@@ -377,7 +365,6 @@ async def test_one_perception_that_lacks_something_does_not_block_the_others_and
 
     action = await planner.plan([bad, good], context())
 
-    assert action is not None
     assert action.output == "level 3"
     assert [call.params["text"] for call in action.calls] == ["odd"]
     assert "{attributes.level}" in action.reason
@@ -389,7 +376,6 @@ async def test_one_perception_that_lacks_something_does_not_block_the_others_and
 async def test_a_rule_that_can_only_fail_still_says_so() -> None:
     action = await RulesPlanner([{"name": "r", "answer": "{slots.x}"}]).plan([Perception()], context())
 
-    assert action is not None
     assert (action.calls, action.output) == ((), None)
     assert "rule 'r' not used" in action.reason
 
@@ -401,7 +387,6 @@ async def test_content_that_is_no_json_is_read_as_far_as_it_can_be() -> None:
 
     action = await planner.plan([Perception(endless), Perception("x")], context())
 
-    assert action is not None
     assert [call.params["text"] for call in action.calls] == ["x"]
     assert planner.snapshot()["rules"]["note it"]["failed"] == 0
 
@@ -415,8 +400,6 @@ async def test_what_was_learnt_chooses_the_tool() -> None:
     )
     other = await RulesPlanner([rule]).plan([Perception(kind="k")], context(abilities=abilities))
 
-    assert fetch is not None
-    assert other is not None
     assert (fetch.calls[0].tool, other.calls[0].tool) == ("wget", "curl")
     assert fetch.calls[0].meta == {"_task": "k/fetch#r"}
 
@@ -439,11 +422,9 @@ async def test_a_tool_known_to_fail_is_left_out_with_all_that_needs_it_and_the_r
     without_d = RulesPlanner([{**rule, "calls": rule["calls"][:3]}])
     nothing = await without_d.plan([Perception()], context(abilities=abilities))
 
-    assert action is not None
     assert [call.params for call in action.calls] == [{"x": ["†state.a || †input.x"]}]
     assert "call 'a' of rule 'r' is left out" in action.reason
     assert planner.snapshot()["rules"]["r"]["left_out"] == 3
-    assert nothing is not None
     assert (nothing.calls, nothing.output) == ((), None)
 
 
@@ -453,8 +434,6 @@ async def test_two_firings_that_write_one_place_do_not_read_each_other() -> None
     one = await planner.plan([report()], context())
     two = await planner.plan([report(), report("disk sdb is full")], context())
 
-    assert one is not None
-    assert two is not None
     assert {call.instance for call in one.calls} == {None}
     assert [call.instance for call in two.calls] == ["file a report#0"] * 2 + ["file a report#1"] * 2
 
@@ -464,7 +443,6 @@ async def test_foreign_text_in_an_answer_stays_as_it_is() -> None:
         [Perception("†state.secret")], context()
     )
 
-    assert action is not None
     assert action.output == "†state.secret"
 
 
@@ -476,7 +454,6 @@ async def test_run_time_and_intent_slots_can_be_named() -> None:
         [Perception(intent="restart", attributes={"slots": {"unit": "nginx"}})], context(run=run)
     )
 
-    assert action is not None
     assert action.output == "mend it 2026-01-01T00:01:40+00:00 nginx"
 
 
@@ -485,7 +462,6 @@ async def test_a_long_list_of_troubles_is_cut() -> None:
 
     action = await planner.plan([Perception() for _ in range(1000)], context())
 
-    assert action is not None
     assert len(action.reason) <= 2000
 
 

@@ -214,7 +214,6 @@ async def test_a_planner_without_an_agent_verifies_by_itself() -> None:
 
     action = await planner.plan([Perception("x", kind="alert.disk")], Context("a", "c1"))
 
-    assert action is not None
     assert action.calls[0].meta["_verify"] is True
     assert planner.snapshot()["to_verify"] == 1
     await planner.__aexit__()

@@ -394,7 +394,6 @@ async def test_a_file_that_a_thread_reads_is_closed_when_it_has_read_it(followed
     followed.write("first\n")
     await followed.open()
     await followed.until(lambda: followed.sensor is not None and followed.sensor._follower is not None)
-    assert followed.sensor is not None
     assert followed.sensor._follower is not None
     follower, happened = followed.sensor._follower, list[str]()
     begun, may_go_on, turn, close = threading.Event(), threading.Event(), follower.turn, follower.close
