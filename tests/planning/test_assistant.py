@@ -75,13 +75,17 @@ async def test_a_run_that_no_rule_knows_waits_for_the_model(clock: VirtualClock)
     assert model.requests == []
 
 
-async def test_a_run_that_the_rules_have_taken_over_is_over_when_they_have_nothing_to_add(clock: VirtualClock) -> None:
-    assistant, _ = made(clock, [{"output": "by model"}], NOTES)
+@pytest.mark.parametrize("is_down", [False, True], ids=["the budget is used up", "the provider is down"])
+async def test_a_run_that_the_rules_have_taken_over_is_over_when_they_have_nothing_to_add(
+    clock: VirtualClock, is_down: bool
+) -> None:
+    assistant, _ = made(clock, [Fail(TransientError("down", retry_after=60))], DISK)
     done = ActionResult(action=Action(degraded=True))
+    if not is_down:
+        assistant.degrade("budget hour.tokens is used up")
 
-    assistant.degrade("budget hour.tokens is used up")
-
-    assert await assistant.plan([], context(message("note it"), number=2, results=(done,))) is None
+    given = context(Perception("99 %", source="host", kind="disk.full"), number=2, results=(done,))
+    assert await assistant.plan([], given) is None
 
 
 DISK = {"name": "disk", "when": {"kind": "disk.*"}, "answer": "cleaned"}
@@ -113,37 +117,20 @@ async def test_what_people_say_waits_for_the_model_and_so_does_what_it_has_begun
         assert action.deferred
 
 
-async def test_a_run_that_rules_took_over_while_the_provider_was_down_ends_when_they_have_nothing_to_add(
-    clock: VirtualClock,
+@pytest.mark.parametrize("is_degraded", [False, True])
+async def test_rules_that_go_first_decide_what_they_match_and_are_never_degraded(
+    clock: VirtualClock, is_degraded: bool
 ) -> None:
-    assistant, _ = made(clock, [Fail(TransientError("down", retry_after=60))], DISK)
-    done = ActionResult(action=Action(degraded=True))
-    given = context(Perception("99 %", source="host", kind="disk.full"), number=2, results=(done,))
-
-    assert await assistant.plan([], given) is None
-
-
-async def test_rules_that_go_first_decide_what_they_match_and_that_is_not_degraded(clock: VirtualClock) -> None:
     assistant, model = made(clock, [{"output": "by model"}], NOTES, rules_are="first")
+    if is_degraded:
+        assistant.degrade("budget hour.tokens is used up")
 
     known = await action_of(assistant, context(message("note it")))
     other = await action_of(assistant, context(message("how are you?")))
 
     assert (known.output, known.degraded) == ("noted", False)
-    assert (other.output, other.degraded) == ("by model", False)
-    assert len(model.requests) == 1
-
-
-async def test_rules_that_go_first_are_not_degraded_by_turning_away_from_the_model(clock: VirtualClock) -> None:
-    assistant, model = made(clock, [{"output": "by model"}], NOTES, rules_are="first")
-
-    assistant.degrade("budget hour.tokens is used up")
-    known = await action_of(assistant, context(message("note it")))
-    other = await action_of(assistant, context(message("how are you?")))
-
-    assert (known.output, known.degraded) == ("noted", False)
-    assert other.deferred
-    assert model.requests == []
+    assert (other.output, other.degraded) == (None if is_degraded else "by model", False)
+    assert (bool(other.deferred), len(model.requests)) == (is_degraded, not is_degraded)
 
 
 async def test_without_rules_only_the_model_is_asked(clock: VirtualClock) -> None:

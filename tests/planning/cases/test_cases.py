@@ -69,19 +69,18 @@ def test_the_very_situation_outweighs_any_number_of_others_that_are_like_it() ->
     assert chosen(others).tool == "b"
 
 
-def test_a_failure_that_does_not_pass_is_not_repeated_and_the_next_tool_is_taken() -> None:
+def test_a_failure_that_does_not_pass_is_not_repeated_and_the_next_tool_that_of_its_remedy_or_none_is_taken() -> None:
+    why = "a failed once in this situation with these parameters (permission)"
     found = chosen([lived("a", False)])
-
     assert found.tool == "b"
-    assert "a failed once in this situation with these parameters (permission)" in found.learnt.why
+    assert why in found.learnt.why
 
-
-def test_a_call_that_would_only_fail_again_is_left_out_until_it_may_be_tried_again() -> None:
-    found = chosen([lived("a", False)], tools=("a",))
-
-    assert found.tool is None
-    assert found.left_out == "a failed once in this situation with these parameters (permission)"
-    assert 590 <= found.look <= 600
+    alone = chosen([lived("a", False)], tools=("a",))
+    assert (alone.tool, alone.left_out) == (None, why)
+    assert 590 <= alone.look <= 600
+    assert chosen([lived("a", False, remedy=Remedy("other_tool", tool="c"))]).tool == "c"
+    asked = chosen([lived("a", False, remedy=Remedy("ask"))], tools=("a",))
+    assert (asked.tool, asked.is_asked) == ("a", True)
 
 
 def test_a_failure_stands_for_longer_each_time_and_then_the_tool_has_its_next_chance() -> None:
@@ -163,10 +162,6 @@ def test_a_call_waits_only_for_the_incident_that_it_belongs_to() -> None:
     assert known_failure(cases, "a", {}, at(attributes={"incident": "i2"})) is None
 
 
-def test_the_tool_that_a_remedy_names_is_taken() -> None:
-    assert chosen([lived("a", False, remedy=Remedy("other_tool", tool="c"))]).tool == "c"
-
-
 def test_the_parameter_at_fault_becomes_one_that_worked() -> None:
     remedy = Remedy("other_parameter", parameter="unit")
     failed = lived("a", False, params={"unit": "db", "force": True}, remedy=remedy)
@@ -177,12 +172,6 @@ def test_the_parameter_at_fault_becomes_one_that_worked() -> None:
 
     assert found.params == {"unit": "db.service", "force": True}
     assert not found.is_lent
-
-
-def test_a_person_is_asked_where_that_is_the_remedy() -> None:
-    found = chosen([lived("a", False, remedy=Remedy("ask"))], tools=("a",))
-
-    assert (found.tool, found.is_asked) == ("a", True)
 
 
 def test_a_tool_of_single_effect_is_not_tried_out_but_follows_one_that_failed() -> None:

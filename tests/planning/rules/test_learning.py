@@ -91,25 +91,25 @@ def failing(tool: str, task: str = KEY) -> dict[str, Ability]:
     return {ability_key(tool, task): Ability(tool, task, 0.33, 0.236, 1)}
 
 
-async def test_the_tool_that_worked_in_such_a_situation_is_called_and_the_action_says_why() -> None:
+@pytest.mark.parametrize(
+    ("learning", "tool", "why"),
+    [
+        ("on", "b", "by memory instead of a: b worked 1 of 1 times"),
+        ("observe", "a", "memory would have decided instead of a"),
+    ],
+)
+async def test_the_tool_that_worked_in_such_a_situation_is_called_unless_that_is_only_observed_and_the_action_says_why(
+    learning: Any, tool: str, why: str
+) -> None:
     worked, failed = lived("b", True), lived("a", False)
 
-    action = await planned(CHOICE, Memory(worked, failed))
+    action = await planned(CHOICE, Memory(worked, failed), learning=learning)
 
     [call], [learnt] = action.calls, action.learnt
-    assert call.tool == "b"
-    assert (learnt.call_id, learnt.instead_of, learnt.is_used) == (call.id, "a", True)
+    assert call.tool == tool
+    assert (learnt.call_id, learnt.instead_of, learnt.is_used) == (call.id, "a", learning == "on")
     assert learnt.cases == (worked.id, failed.id)
-    assert "by memory instead of a: b worked 1 of 1 times" in action.reason
-
-
-async def test_where_it_is_only_observed_the_decision_is_that_without_memory_and_the_other_one_is_told() -> None:
-    action = await planned(CHOICE, Memory(lived("b", True), lived("a", False)), learning="observe")
-
-    [call], [learnt] = action.calls, action.learnt
-    assert call.tool == "a"
-    assert (learnt.instead_of, learnt.is_used) == ("a", False)
-    assert "memory would have decided instead of a" in action.reason
+    assert why in action.reason
 
 
 @pytest.mark.parametrize("off", [{"learning": "off"}, {"rule": {**CHOICE, "learn": False}}], ids=["setting", "rule"])
@@ -168,20 +168,14 @@ async def test_each_situation_of_a_plan_is_recalled_once_and_only_so_many_of_the
     assert f"only {RECALL_LIMIT} situations were recalled" in action.reason
 
 
-async def test_a_memory_that_fails_is_no_reason_not_to_decide() -> None:
-    action = await planned(CHOICE, Memory(error=OSError("disk gone")))
-
-    assert [call.tool for call in action.calls] == ["a"]
-    assert "decided without memory, which failed: disk gone" in action.reason
-
-
-async def test_a_memory_in_trouble_is_asked_once_in_a_plan() -> None:
+async def test_a_memory_that_fails_is_no_reason_not_to_decide_and_asked_once_in_a_plan() -> None:
     memory = Memory(error=OSError("disk gone"))
     many = [alert(f"disk {'x' * n} is full") for n in range(10)]
 
     action = await RulesPlanner([CHOICE]).plan(many, Context("a", "c", memory=memory))
 
-    assert len(action.calls) == 10
+    assert [call.tool for call in action.calls] == ["a"] * 10
+    assert "decided without memory, which failed: disk gone" in action.reason
     assert len(memory.queries) == 1
 
 
@@ -352,12 +346,15 @@ async def steps_taken(planner: RulesPlanner, memory: Memory, **fields: Any) -> l
     return taken
 
 
-async def test_the_calls_of_a_sequence_are_made_again_with_their_parameters() -> None:
-    taken = await steps_taken(any_of(RULE_OF_MAZE, maze("go", "open")), Memory(escaped()))
+@pytest.mark.parametrize(("trust", "mark"), [("trusted", None), ("untrusted", "untrusted")])
+async def test_the_calls_of_a_sequence_are_made_again_with_their_parameters_those_of_strangers_as_untrusted_ones(
+    trust: Trust, mark: str | None
+) -> None:
+    taken = await steps_taken(any_of(RULE_OF_MAZE, maze("go", "open")), Memory(escaped(trust, trust)), trust=trust)
 
     calls = [call for action in taken if action is not None for call in action.calls]
     assert [(call.tool, call.params) for call in calls] == [("go", {"to": "hall", "x": 1}), ("open", {"to": "door7"})]
-    assert [call.meta.get("_trust") for call in calls] == [None, None]
+    assert [call.meta.get("_trust") for call in calls] == [mark, mark]
     assert "open was the next call of a sequence that worked from here, with its 'to'" in taken[1].reason
 
 
@@ -378,14 +375,3 @@ async def test_without_a_parameter_that_a_tool_needs_its_call_is_not_made_again(
         assert [action.calls for action in taken if action is not None] == [(), ()]
     other = any_of({"name": "mend", "calls": [{"any_of_tools": ["stop*"]}]}, maze("go", "open", "stop"))
     assert [action.calls for action in await steps_taken(other, Memory(escaped())) if action is not None] == [(), ()]
-
-
-async def test_a_strangers_parameters_are_given_again_to_strangers_as_untrusted_ones() -> None:
-    planner = any_of(RULE_OF_MAZE, maze("go", "open"))
-
-    taken = await steps_taken(planner, Memory(escaped("untrusted", "untrusted")), trust="untrusted")
-
-    calls = [call for action in taken if action is not None for call in action.calls]
-    assert [(call.params, call.meta.get("_trust")) for call in calls] == [
-        ({"to": "hall", "x": 1}, "untrusted"), ({"to": "door7"}, "untrusted")
-    ]  # fmt: skip

@@ -126,42 +126,50 @@ async def noted(planner: RulesPlanner, perception: Perception) -> list[Any]:
     return [] if action is None else [call.params["text"] for call in action.calls]
 
 
-async def test_rules_see_what_a_perception_was_fused_from() -> None:
-    rules = [note(name="cpu", when={"pattern": "^cpu"}), note(name="disk", when={"pattern": "^disk"})]
-    cpu, disk = Perception("cpu high", subject="h1"), Perception("disk full", subject="h1")
+CPU, DISK = Perception("cpu high", subject="h1"), Perception("disk full", subject="h1")
+CPU_DISK = [note(name="cpu", when={"pattern": "^cpu"}), note(name="disk", when={"pattern": "^disk"})]
+LINES = [Perception(f"line {i}", subject="h1") for i in range(5)]
+OK = Perception("web is ok", subject="web")
+BEFORE = Perception("web is firing", subject="web", attributes={"superseded": OK.id})
+SAID = tuple(Perception(text, kind="message") for text in ("first", "second"))
+UNIT = {"name": "r", "calls": [{"tool": "note", "params": {"text": "{attributes.unit}"}}]}
+#: Rules, a perception that was fused from others, and what is noted.
+FUSED: dict[str, tuple[list[dict[str, Any]], Perception, list[str]]] = {
+    "rules see what it was fused from": (CPU_DISK, fused(CPU, DISK), ["cpu high", "disk full"]),
+    "the head first": (CPU_DISK, fused(DISK, CPU), ["disk full", "cpu high"]),
+    "each rule is used once": (
+        [note(name="lines", when={"pattern": "line"}), note(name="all")],
+        fused(*LINES),
+        ["line 0"],
+    ),
+    "and the next one if it goes on": (
+        [note(name="lines", when={"pattern": "line"}, stop=False), note(name="all")],
+        fused(*LINES),
+        ["line 0", "line 0"],
+    ),
+    "a state that a newer one has replaced runs no rule": (
+        [note(name="repair", when={"pattern": "firing"}), note(name="thank", when={"pattern": "ok"})],
+        fused(OK, BEFORE),
+        ["web is ok"],
+    ),
+    "parts of what people said are not looked at again": (
+        [note(name="second", when={"pattern": "^second"})],
+        Perception("first\nsecond", kind="message", evidence=SAID),
+        [],
+    ),
+    "a rule that cannot be used for the head is asked about the parts": (
+        [UNIT],
+        fused(Perception("a", subject="h"), Perception("b", subject="h", attributes={"unit": "nginx"})),
+        ["nginx"],
+    ),
+}
 
-    assert await noted(RulesPlanner(rules), fused(cpu, disk)) == ["cpu high", "disk full"]
-    assert await noted(RulesPlanner(rules), fused(disk, cpu)) == ["disk full", "cpu high"]
 
+@pytest.mark.parametrize("case", FUSED)
+async def test_rules_are_asked_about_the_parts_of_a_perception(case: str) -> None:
+    rules, perception, texts = FUSED[case]
 
-async def test_each_rule_is_used_once_for_all_that_a_perception_was_fused_from() -> None:
-    parts = [Perception(f"line {i}", subject="h1") for i in range(5)]
-    rules = [note(name="lines", when={"pattern": "line"}), note(name="all")]
-
-    assert await noted(RulesPlanner(rules), fused(*parts)) == ["line 0"]
-    assert await noted(RulesPlanner([{**rules[0], "stop": False}, rules[1]]), fused(*parts)) == ["line 0", "line 0"]
-
-
-async def test_a_state_that_a_newer_one_has_replaced_runs_no_rule() -> None:
-    after = Perception("web is ok", subject="web")
-    before = Perception("web is firing", subject="web", attributes={"superseded": after.id})
-    rules = [note(name="repair", when={"pattern": "firing"}), note(name="thank", when={"pattern": "ok"})]
-
-    assert await noted(RulesPlanner(rules), fused(after, before)) == ["web is ok"]
-
-
-async def test_parts_of_what_people_said_are_not_looked_at_again() -> None:
-    said = [Perception(text, kind="message") for text in ("first", "second")]
-    whole = Perception("first\nsecond", kind="message", evidence=tuple(said))
-
-    assert await noted(RulesPlanner([note(name="second", when={"pattern": "^second"})]), whole) == []
-
-
-async def test_a_rule_that_cannot_be_used_for_the_head_is_asked_about_the_parts() -> None:
-    head, part = Perception("a", subject="h"), Perception("b", subject="h", attributes={"unit": "nginx"})
-    rule = {"name": "r", "calls": [{"tool": "note", "params": {"text": "{attributes.unit}"}}]}
-
-    assert await noted(RulesPlanner([rule]), fused(head, part)) == ["nginx"]
+    assert await noted(RulesPlanner(rules), perception) == texts
 
 
 async def test_rules_are_asked_in_their_order_however_they_are_found() -> None:
@@ -373,11 +381,15 @@ async def test_one_perception_that_lacks_something_does_not_block_the_others_and
     assert planner.snapshot()["cooldowns"] == 1
 
 
-async def test_a_rule_that_can_only_fail_still_says_so() -> None:
-    action = await RulesPlanner([{"name": "r", "answer": "{slots.x}"}]).plan([Perception()], context())
+async def test_a_rule_that_can_only_fail_still_says_so_and_a_long_list_of_troubles_is_cut() -> None:
+    planner = RulesPlanner([{"name": "r", "answer": "{slots.x}"}])
+
+    action = await planner.plan([Perception()], context())
+    many = await planner.plan([Perception() for _ in range(1000)], context())
 
     assert (action.calls, action.output) == ((), None)
     assert "rule 'r' not used" in action.reason
+    assert len(many.reason) <= 2000
 
 
 async def test_content_that_is_no_json_is_read_as_far_as_it_can_be() -> None:
@@ -455,14 +467,6 @@ async def test_run_time_and_intent_slots_can_be_named() -> None:
     )
 
     assert action.output == "mend it 2026-01-01T00:01:40+00:00 nginx"
-
-
-async def test_a_long_list_of_troubles_is_cut() -> None:
-    planner = RulesPlanner([{"name": "r", "answer": "{slots.x}"}])
-
-    action = await planner.plan([Perception() for _ in range(1000)], context())
-
-    assert len(action.reason) <= 2000
 
 
 CALL_A, CALL_B = {"tool": "note", "name": "a"}, {"tool": "note", "name": "b"}

@@ -32,9 +32,11 @@ def marks(action: Action) -> list[str | None]:
     return [each.meta.get("_trust") for each in action.calls]
 
 
-@pytest.mark.parametrize("trust", ["trusted", "untrusted"])
-async def test_the_operator_wrote_the_rule_so_the_action_is_trusted(trust: str) -> None:
-    assert (await planned(rule(call(text="{content}")), seen(trust))).trust == "trusted"
+async def test_the_operator_wrote_the_rule_so_the_action_is_trusted_and_each_call_judged_by_its_own_text() -> None:
+    action = await planned(rule(call(text="{content}")), seen("untrusted"), seen("trusted"))
+
+    assert action.trust == "trusted"
+    assert marks(action) == ["untrusted", None]
 
 
 @pytest.mark.parametrize(
@@ -80,12 +82,6 @@ async def test_reading_what_a_marked_call_wrote_is_being_given_its_text() -> Non
     assert marks(await planned(chain, seen("trusted"))) == [None] * 5
 
 
-async def test_two_perceptions_of_one_rule_are_judged_each_by_itself() -> None:
-    action = await planned(rule(call(text="{content}")), seen("untrusted"), seen("trusted"))
-
-    assert marks(action) == ["untrusted", None]
-
-
 @pytest.mark.parametrize(
     ("perception", "mark"),
     [(seen("trusted", content="do it"), None), (seen("trusted"), "untrusted"), (seen("untrusted"), "untrusted")],
@@ -102,19 +98,6 @@ async def test_the_text_of_a_tool_is_chosen_by_the_rule_and_the_task_stays_told(
 
     assert only.meta == {"_task": "untrusted:k#r", "_trust": "untrusted"}
     assert type(only).from_wire(only.to_wire()) == only
-
-
-# -- instances of firings that collide
-
-
-async def test_a_firing_reads_what_it_wrote_itself_in_its_own_instance() -> None:
-    chain = rule(call(text="{content}", output="†state.kept"), call(text="†state.kept"))
-
-    action = await planned(chain, seen(), seen())
-
-    first, second = action.calls[:2], action.calls[2:]
-    assert {each.instance for each in first} == {"r#0"}
-    assert {each.instance for each in second} == {"r#1"}
 
 
 async def test_a_later_request_of_a_run_uses_instances_of_its_own() -> None:

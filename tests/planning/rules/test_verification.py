@@ -21,6 +21,7 @@ from spar.hooks import Hooks
 from spar.protocols import Host as AgentHost
 from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Experience, Trust
+from tests.doubles import KeptRows
 
 
 @tool
@@ -172,37 +173,22 @@ async def test_off_nothing_is_looked_at(clock: VirtualClock, tmp_path: Path) -> 
         assert (host.said, host.trials, (await host.experiences())[0].success) == ([], 0, True)
 
 
-def test_what_is_pending_is_bounded_and_found_by_what_it_is_about(clock: VirtualClock) -> None:
+def test_what_is_pending_is_bounded_and_a_flood_in_one_session_leaves_that_of_another(clock: VirtualClock) -> None:
     [verified] = read_rules([rule(within=1e8)])
     verifications = Verifications([verified])
     now = clock.now()
 
-    async def fill() -> None:
-        for number in range(MOST_PENDING + 10):
-            at = Perception("x", kind="alert.disk", subject=f"host{number}", at=now)
-            verifications.add(verified, at, f"c{number}")
-        assert (verifications.pending, verifications.forgotten) == (MOST_PENDING, 10)
-        again = Perception("x", kind="alert.disk", subject="host500", at=now + timedelta(seconds=1))
-        verifications.see([MatchInput(again)])
-        assert verifications.pending == MOST_PENDING - 1
-        verifications.close()
-
-    asyncio.run(fill())
-
-
-def test_a_flood_of_firings_in_one_session_leaves_what_is_pending_in_another(clock: VirtualClock) -> None:
-    [verified] = read_rules([rule(within=1e8)])
-    verifications = Verifications([verified])
-    now = clock.now()
+    def disk(number: int, session: str, seconds: int = 0) -> Perception:
+        at = now + timedelta(seconds=seconds)
+        return Perception("x", kind="alert.disk", subject=f"host{number}", at=at, session=session)
 
     async def fill() -> None:
         for number in range(3 * MOST_PENDING):
-            name = "quiet" if number < 100 else "loud"
-            at = Perception("x", kind="alert.disk", subject=f"host{number}", at=now, session=name)
-            verifications.add(verified, at, f"c{number}")
+            verifications.add(verified, disk(number, "quiet" if number < 100 else "loud"), f"c{number}")
+            if number == MOST_PENDING + 9:
+                assert (verifications.pending, verifications.forgotten) == (MOST_PENDING, 10)
         for number in range(100):
-            again = Perception("x", kind="alert.disk", subject=f"host{number}", at=now + timedelta(seconds=1))
-            verifications.see([MatchInput(again)])
+            verifications.see([MatchInput(disk(number, "main", 1))])
         assert verifications.pending == MOST_PENDING - 100
         verifications.close()
 
@@ -238,20 +224,10 @@ def test_a_verification_that_means_nothing_is_refused(table: Any, path: Any, wor
 async def test_of_several_nodes_the_one_with_the_main_session_verifies_and_knows_the_cooldowns(
     clock: VirtualClock,
 ) -> None:
-    class Kept(dict[str, Any]):
-        def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
-            self[key] = value
-
-        def drop(self, key: str, *, cycle_id: str = "") -> None:
-            self.pop(key, None)
-
-        async def list(self) -> dict[str, Any]:
-            return dict(self)
-
     async def acquire(resource: str) -> Any:
         raise AssertionError("no resource is needed")
 
-    kept, owner, said = {name: Kept() for name in ("verify", "cooldown", "rules")}, ["a"], list[tuple[str, bool]]()
+    kept, owner, said = {name: KeptRows() for name in ("verify", "cooldown", "rules")}, ["a"], list[tuple[str, bool]]()
 
     def node(name: str) -> RulesPlanner:
         planner = RulesPlanner([{**rule(within=60), "cooldown": 3600}])
