@@ -11,7 +11,7 @@ from acting.approvals.queue import ApprovalQueue
 from memory import Memory
 from spar.bus.bus import Events
 from spar.clock import Clock
-from spar.protocols import Host, Store
+from spar.protocols import Context, Host, Store
 from spar.protocols.tools import tool
 from spar.records.approvals import Approval, Decision
 from spar.testing import VirtualClock
@@ -59,6 +59,10 @@ def remembering(path: Path, clock: VirtualClock) -> Memory:
     memory = Memory.open(f"sqlite:///{path}/m.db")
     memory.attach(Host("main", clock, Events("main", clock=clock), None, lambda: None))
     return memory
+
+
+def cycle(clock: VirtualClock, session: str = "main") -> Context:
+    return Context("main", clock.new_id(), session)
 
 
 def desk_of(made: Executor) -> ApprovalQueue:

@@ -22,13 +22,9 @@ from spar.protocols.tools import tool
 from spar.records.approvals import Approval, DecidedError
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call, CallResult
-from tests.acting.approval_tools import World, answer, desk_of, executor, faults, on_hand, pending, statuses
+from tests.acting.approval_tools import World, answer, cycle, desk_of, executor, faults, on_hand, pending, statuses
 from tests.acting.run.test_journal import Told
 from tests.waiting import until
-
-
-def cycle(clock: VirtualClock, session: str = "main") -> Context:
-    return Context("main", clock.new_id(), session)
 
 
 class Died(BaseException):
@@ -213,19 +209,6 @@ async def test_a_parked_call_that_a_hook_denies_ends_once(clock: VirtualClock) -
     assert statuses(await made.act(on_hand(made), cycle(clock))) == ["denied denied"]
     assert made.resumable("main") is None
     assert [row.status for row in await desk_of(made).list(None)] == ["void"]
-
-
-async def test_a_question_that_becomes_void_is_told(clock: VirtualClock) -> None:
-    told: list[ApprovalResolved] = []
-    events = Events("main", clock=clock)
-    events.subscribe(ApprovalResolved, told.append)
-    made = executor(World(), clock, events=events, hold=0.0)
-    await made.act(Action((Call("act", {"what": 1}),)), Context("main", "c1", "s", run=RunContext("r1", "goal")))
-    await made.abandon("r1")
-    await made.abandon("r1")
-    await asyncio.sleep(0)
-
-    assert [(each.decision, each.reason, each.cycle_id) for each in told] == [("void", "its run was ended", "c1")]
 
 
 async def test_an_approval_that_nobody_uses_expires_and_what_waits_for_it_ends(clock: VirtualClock) -> None:

@@ -11,10 +11,10 @@ import pytest
 from acting import Executor
 from acting.approvals.decisions import BoundCall
 from spar.bus.bus import Events
-from spar.events import ApprovalRequested, CallEvent, CallSkipped
+from spar.events import ApprovalRequested, ApprovalResolved, CallEvent, CallSkipped
 from spar.ports.any_part import has
 from spar.ports.phases import OptionalActor
-from spar.protocols import Context, Host
+from spar.protocols import Context, Host, RunContext
 from spar.protocols.tools import tool
 from spar.records.approvals import Decision
 from spar.testing import VirtualClock
@@ -22,6 +22,7 @@ from spar.types import Action, ActionResult, Call
 from tests.acting.approval_tools import (
     World,
     answer,
+    cycle,
     desk_of,
     executor,
     faults,
@@ -32,10 +33,6 @@ from tests.acting.approval_tools import (
 )
 from tests.effort import growth
 from tests.waiting import cancelled, until
-
-
-def cycle(clock: VirtualClock, session: str = "main") -> Context:
-    return Context("main", clock.new_id(), session)
 
 
 async def go_on(made: Executor, clock: VirtualClock, *planned: Call, session: str = "main") -> ActionResult:
@@ -284,17 +281,19 @@ async def test_a_cycle_that_is_cut_off_parks_what_waits_for_an_answer(clock: Vir
 
 
 async def test_nothing_of_an_abandoned_run_goes_on(clock: VirtualClock) -> None:
-    from spar.protocols import RunContext
-
-    world = World()
-    made = executor(world, clock, hold=0.0)
+    world, told, events = World(), list[Any](), Events("main", clock=clock)
+    events.subscribe(ApprovalResolved, told.append)
+    made = executor(world, clock, events=events, hold=0.0)
     context = Context("main", "c1", "s", run=RunContext("r1", "goal"))
     await made.act(Action((Call("act", {"what": 1}),)), context)
     await made.act(Action((Call("act", {"what": 2}),)), cycle(clock, "s"))
     mine, other = await pending(made, 2)
-    await made.abandon("r1")
+    for _ in range(2):
+        await made.abandon("r1")
+    await asyncio.sleep(0)
 
     assert (await desk_of(made).get(mine.id)).status == "void"
+    assert [(each.decision, each.reason, each.cycle_id) for each in told] == [("void", "its run was ended", "c1")]
     await answer(made, other)
     assert statuses(await go_on(made, clock, session="s")) == ["ok"]
     assert world.done == [2]

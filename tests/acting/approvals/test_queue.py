@@ -16,7 +16,7 @@ from spar.errors import TransientError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved, CallCompleted, CallEvent, CallStarted
 from spar.ports.rows import InMemory
 from spar.protocols import Context
-from spar.records.approvals import TRANSITIONS, Approval, ApprovalStatus, DecidedError, Decision, DigestMismatchError
+from spar.records.approvals import TRANSITIONS, Approval, ApprovalStatus, DecidedError, Decision
 from spar.testing import VirtualClock
 from spar.types import Action, Call
 from tests.acting.approval_tools import World, answer, desk_of, executor, pending, remembering, statuses
@@ -163,26 +163,6 @@ async def test_approvals_go_by_the_beginning_of_their_id(clock: VirtualClock) ->
     await running
 
 
-# -- once
-
-
-async def test_of_a_hundred_decisions_at_once_exactly_one_counts(clock: VirtualClock, tmp_path: Path) -> None:
-    world = World()
-    async with remembering(tmp_path, clock) as memory:
-        made = executor(world, clock, store=memory)
-        running = asyncio.ensure_future(made.run([Call("act", {"what": 1})]))
-        (asked,) = await pending(made)
-        tries = [answer(made, asked, "approve" if n % 2 else "deny", by=f"p{n}") for n in range(100)]
-        outcomes = await asyncio.gather(*tries, return_exceptions=True)
-        result = await running
-        kept = await memory.records("approval")
-
-    (winner,) = [each for each in outcomes if isinstance(each, Approval)]
-    assert sum(isinstance(each, DecidedError) for each in outcomes) == 99
-    assert (statuses(result) == ["ok"]) == (winner.status == "approved")
-    assert kept[0].value["decided_by"] == winner.decided_by
-
-
 async def test_of_two_desks_on_one_store_only_one_decides_and_one_use_is_left(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
@@ -200,18 +180,6 @@ async def test_of_two_desks_on_one_store_only_one_decides_and_one_use_is_left(
             running.cancel()
         else:
             assert statuses(await running) == ["ok"]
-
-
-async def test_an_approval_for_another_call_than_the_one_that_waits_is_refused(clock: VirtualClock) -> None:
-    made = executor(World(), clock)
-    running = asyncio.ensure_future(made.run([Call("act", {"what": 1})]))
-    (asked,) = await pending(made)
-
-    with pytest.raises(DigestMismatchError, match="is about another call"):
-        await desk_of(made).decide(asked.id, "0" * 64, "approve", by="alice")
-
-    await answer(made, asked)
-    assert statuses(await running) == ["ok"]
 
 
 async def test_a_decision_after_the_expiry_changes_nothing(clock: VirtualClock) -> None:
@@ -237,15 +205,6 @@ async def test_identical_calls_of_one_plan_are_answered_one_by_one(clock: Virtua
 
     assert world.done == [1, 1]
     assert sorted(statuses(result)) == ["denied denied", "ok", "ok"]
-
-
-async def test_a_call_that_an_earlier_cycle_asked_about_joins_the_question_that_waits(clock: VirtualClock) -> None:
-    world = World()
-    made = executor(world, clock, hold=0.0)
-    for number in range(2):
-        cycle = Context("main", f"cycle-{number}", "main")
-        assert statuses(await made.act(Action((Call("act", {"what": 1}),)), cycle)) == ["skipped parked"]
-    assert len(await pending(made)) == 1
 
 
 async def test_questions_that_wait_are_bounded_by_run_and_the_rest_is_denied_with_the_reason(
@@ -289,10 +248,8 @@ async def test_a_grant_lets_the_very_same_call_run_counted_until_it_ends(clock: 
 
 
 async def test_a_grant_of_one_session_is_none_of_another_and_a_revoked_one_none_at_all(clock: VirtualClock) -> None:
-    from spar.protocols import Context
 
     made = executor(World(), clock, hold=0.0)
-    from spar.types import Action
 
     async def in_session(session: str) -> list[str]:
         action = Action((Call("act", {"what": 1}),))
