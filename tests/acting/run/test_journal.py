@@ -115,17 +115,26 @@ async def test_a_call_with_an_effect_starts_only_when_that_it_does_is_safe_and_o
     assert sorted(done)[:5] == [f"once {n}" for n in range(5)]
 
 
-async def test_a_call_that_cannot_be_written_down_does_not_start() -> None:
+async def test_calls_that_cannot_be_written_down_do_not_start_none_of_those_that_wait_for_one_flush() -> None:
     class Closed(Told):
         async def safe(self) -> None:
+            await asyncio.sleep(0)
             raise SparError("the memory is closed")
 
-    result = await Executor([pay, look], journal=Closed()).run(CHAIN)
+    done = list[int]()
 
-    assert [each.status for each in result.results] == ["ok", "failed"]
-    assert result.results[1].attempts == 0
-    fault = result.results[1].fault
-    assert fault.message == "it could not be written down that it starts: the memory is closed"
+    @tool(effect="once")
+    async def once(at: int) -> None:
+        done.append(at)
+
+    calls = [Call("look", {"at": 1}), *(Call("once", {"at": at}) for at in range(4))]
+    result = await Executor([once, look], journal=Closed()).run(calls)
+
+    assert done == []
+    assert [each.status for each in result.results] == ["ok"] + ["failed"] * 4
+    assert {each.attempts for each in result.results[1:]} == {0}
+    why = "it could not be written down that it starts: the memory is closed"
+    assert [(each.fault.kind, each.fault.message) for each in result.results[1:]] == [("io", why)] * 4
 
 
 async def test_a_run_that_is_cancelled_before_its_start_was_safe_says_that_it_did_not_happen() -> None:
@@ -167,7 +176,7 @@ async def test_a_detached_call_is_told_to_go_on_and_to_have_come_to_its_end() ->
     assert [fact[0] for fact in told.facts[-5:]] == ["planned", "started", "detached", "ended", "attached"]
 
 
-async def test_a_fence_is_higher_in_every_process_that_opens_the_journal(tmp_path: Path) -> None:
+async def test_a_fence_is_higher_for_each_call_of_all_executors_and_processes_on_one_journal(tmp_path: Path) -> None:
     fences: list[int] = []
 
     @tool(effect="read")
@@ -176,10 +185,12 @@ async def test_a_fence_is_higher_in_every_process_that_opens_the_journal(tmp_pat
 
     for _ in range(3):
         async with Memory.open(f"sqlite:///{tmp_path / 'm.db'}") as memory:
-            await Executor([fenced], journal=memory.journal).run([Call("fenced"), Call("fenced")])
+            executors = [Executor([fenced], journal=memory.journal) for _ in range(2)]
+            for executor in executors * 2:
+                await executor.run([Call("fenced"), Call("fenced")])
 
     assert fences == sorted(set(fences))
-    assert len(fences) == 6
+    assert len(fences) == 24
     assert fences[-1] < 2**53  # up to where every reader of JSON tells neighbours apart
 
 
@@ -199,22 +210,6 @@ async def test_a_fence_is_higher_than_those_of_a_file_of_before_and_stays_in_64_
             assert fence < 2**63
             assert fence > last or last >= 2**63
             last = fence + 1000
-
-
-async def test_two_executors_on_one_journal_never_give_the_same_fence(tmp_path: Path) -> None:
-    fences: list[int] = []
-
-    @tool(effect="read")
-    async def fenced(context: ToolContext) -> None:
-        fences.append(context.fence)
-
-    async with Memory.open(f"sqlite:///{tmp_path / 'm.db'}") as memory:
-        executors = [Executor([fenced], journal=memory.journal) for _ in range(2)]
-        for _ in range(3):
-            for executor in executors:
-                await executor.run([Call("fenced")])
-
-    assert fences == sorted(set(fences))
 
 
 async def test_an_executor_of_its_own_goes_on_with_what_an_earlier_process_had_done(tmp_path: Path) -> None:
@@ -348,21 +343,3 @@ async def test_no_more_of_those_that_arrive_during_a_flush_are_told_to_start_tha
     told.is_let.set()
     assert (await running).status == "ok"
     assert [fact[0] for fact in told.facts].count("started") == 40
-
-
-async def test_none_of_those_that_wait_for_one_flush_starts_when_it_fails() -> None:
-    done = list[int]()
-
-    class Failing(Told):
-        async def safe(self) -> None:
-            await asyncio.sleep(0)
-            raise SparError("the disk is full")
-
-    @tool(effect="once")
-    async def once(at: int) -> None:
-        done.append(at)
-
-    result = await Executor([once], journal=Failing()).run([Call("once", {"at": at}) for at in range(4)])
-
-    assert done == []
-    assert [each.fault and each.fault.kind for each in result.results] == ["io"] * 4

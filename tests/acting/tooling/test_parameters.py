@@ -240,7 +240,7 @@ def test_integers_are_exact_or_refused_and_other_types_are_not_guessed(function:
         Parameters.of_function("f", function).validate({"n": given})
 
 
-def test_an_error_names_tool_parameter_what_was_found_and_what_is_expected() -> None:
+def test_an_error_names_tool_parameter_what_was_found_and_what_is_expected_and_a_long_list_is_cut_and_counted() -> None:
     with pytest.raises(ParametersError) as caught:
         Parameters.of_function("weather", google).validate({"days": "many", "town": "Oslo"})
 
@@ -248,9 +248,6 @@ def test_an_error_names_tool_parameter_what_was_found_and_what_is_expected() -> 
         "tool 'weather': parameter 'city' is missing; parameter 'days' is 'many', it should be a valid integer; "
         "no parameter 'town'; known: city, days"
     )
-
-
-def test_a_long_list_of_errors_is_cut_and_counted() -> None:
     with pytest.raises(ParametersError, match="and 9997 more"):
         Parameters.of_function("f", numbers).validate({"n": ["x"] * 10_000})
 
@@ -267,20 +264,16 @@ def test_what_still_holds_references_is_not_judged_but_names_and_the_rest_are() 
         parameters.validate({"days": "†state.city"}, {"days"})
 
 
-def test_the_context_is_no_parameter() -> None:
+def test_the_context_is_no_parameter_and_keyword_arguments_make_a_tool_open() -> None:
     def send(text: str, context: ToolContext | None = None) -> None: ...
 
-    parameters = Parameters.of_function("send", send, context_type=ToolContext)
+    def f(a: int, **more: Any) -> None: ...
 
+    parameters = Parameters.of_function("send", send, context_type=ToolContext)
     assert parameters.context == "context"
     assert list(parameters.schema["properties"]) == ["_tool", "text"]
     with pytest.raises(ParametersError, match="no parameter 'context'"):
         parameters.validate({"text": "x", "context": 1})
-
-
-def test_keyword_arguments_make_a_tool_open() -> None:
-    def f(a: int, **more: Any) -> None: ...
-
     assert Parameters.of_function("f", f).validate({"a": 1, "b": 2}) == {"a": 1, "b": 2}
 
 
@@ -315,21 +308,6 @@ GIVEN: dict[str, Any] = {
     "required": ["_tool", "n"],
     "$defs": {"Odd": {"type": "array"}},
 }
-
-
-@pytest.mark.parametrize(
-    "params",
-    [{}, {"n": 0}, {"n": True}, {"n": 1, "mode": "c"}, {"n": 1, "tags": ["abcd"]}, {"n": 1, "tags": ["a", "b", "c"]},
-     {"n": 1, "to": {}}, {"n": 1, "to": {"x": 1, "y": 1}}, {"n": 1, "any": "x"}, {"n": 1, "more": 1}],
-)  # fmt: skip
-def test_a_given_schema_holds_back_what_it_does_not_allow(params: dict[str, Any]) -> None:
-    with pytest.raises(ParametersError):
-        Parameters.of_schema("t", GIVEN).validate(params)
-
-
-def test_a_given_schema_that_cannot_be_used_is_refused() -> None:
-    with pytest.raises(ConfigError, match="tool 't': its schema cannot be used"):
-        Parameters.of_schema("t", {"properties": {"a": {"type": "string", "pattern": "("}}})
 
 
 def given(properties: dict[str, Any], **more: Any) -> Parameters:
@@ -368,6 +346,11 @@ def test_the_whole_of_json_schema_is_understood(schema: dict[str, Any], fits: An
 
 
 def test_a_problem_of_a_given_schema_is_told_with_place_value_and_rule() -> None:
+    given: list[dict[str, Any]] = [{}, {"n": True}, {"n": 1, "mode": "c"}, {"n": 1, "tags": ["abcd"]}]
+    given += [{"n": 1, "tags": ["a", "b", "c"]}, {"n": 1, "to": {"x": 1, "y": 1}}]
+    for params in given:
+        with pytest.raises(ParametersError):
+            Parameters.of_schema("t", GIVEN).validate(params)
     with pytest.raises(ParametersError) as caught:
         Parameters.of_schema("t", GIVEN).validate({"n": 0, "to": {}, "any": "x", "more": 1})
 
@@ -422,6 +405,7 @@ def test_what_hangs_on_an_unresolved_parameter_of_a_given_schema_is_not_judged()
         ({"properties": {"a": {"$ref": "http://127.0.0.1:9/s.json"}}}, "Retrieval is disabled"),
         ({"properties": {"a": {"$ref": "file:///etc/passwd"}}}, "Retrieval is disabled"),
         ({"properties": {"a": {"minimum": float("nan")}}}, "properties.a.minimum is None"),
+        ({"properties": {"a": {"type": "string", "pattern": "("}}}, "cannot be used"),
         ({"properties": []}, "properties is \\[\\]: it is not an object"),
         ({"properties": {"a": {}}, "required": "a"}, "required is 'a'"),
         ({"properties": {"a": 5}}, "properties.a is 5"),
@@ -440,13 +424,18 @@ def test_a_schema_that_cannot_be_used_is_refused_with_its_place(schema: Any, rea
         Parameters.of_schema("t", schema)
 
 
-def test_a_schema_nested_without_end_is_refused() -> None:
+def test_a_schema_nested_without_end_and_a_value_that_holds_itself_many_times_are_refused_in_time() -> None:
     schema: dict[str, Any] = {}
     for _ in range(100_000):
         schema = {"items": schema}
+    many: list[Any] = []
+    for _ in range(40):
+        many = [many, many]
 
     with pytest.raises(ConfigError, match="nested more than"):
         given({"a": schema})
+    with pytest.raises(ParametersError, match="holds more than"):
+        given({"a": {}}).validate({"a": many})
 
 
 def test_values_too_deep_for_the_stack_are_refused_before_they_are_judged() -> None:
@@ -460,15 +449,6 @@ def test_values_too_deep_for_the_stack_are_refused_before_they_are_judged() -> N
     assert parameters.validate({"a": [[[[]]]]}) == {"a": [[[[]]]]}
     with pytest.raises(ParametersError, match="nested more than"):
         parameters.validate({"a": deep})
-
-
-def test_a_value_that_holds_itself_many_times_is_refused_in_time() -> None:
-    many: list[Any] = []
-    for _ in range(40):
-        many = [many, many]
-
-    with pytest.raises(ParametersError, match="holds more than"):
-        given({"a": {}}).validate({"a": many})
 
 
 def test_a_pattern_that_backtracks_without_end_counts_as_not_matched() -> None:
@@ -504,16 +484,19 @@ def test_the_draft_that_a_schema_names_is_the_one_it_is_read_by() -> None:
     assert Parameters.of_schema("t", {**GIVEN, "$schema": "urn:theirs"}).validate({"n": 1}) == {"n": 1}
 
 
-def test_an_integer_that_python_does_not_print_is_refused_by_a_schema() -> None:
-    for params in ({"a": 10**5000}, {"b": [10**5000]}):
-        with pytest.raises(ParametersError, match="an integer of more than 4000 digits"):
-            given({"a": {"maximum": 5}, "b": {}}).validate(params)
-
-
-@pytest.mark.parametrize("value", [b"x", object(), {"x"}])
-def test_what_json_does_not_know_is_refused_by_a_schema(value: Any) -> None:
-    with pytest.raises(ParametersError, match="cannot be judged"):
-        given({"a": {"type": "string"}}).validate({"a": value})
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"n": 10**5000}, "an integer of more than 4000 digits"),
+        ({"any": [10**5000]}, "an integer of more than 4000 digits"),
+        *(({"text": value}, "cannot be judged") for value in (b"x", object(), {"x"})),
+    ],
+)
+def test_an_integer_that_python_does_not_print_and_what_json_does_not_know_are_refused_by_a_schema(
+    params: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ParametersError, match=reason):
+        given({"n": {"maximum": 5}, "any": {}, "text": {"type": "string"}}).validate(params)
 
 
 def test_a_types_own_validator_may_break_without_breaking_more() -> None:
@@ -562,25 +545,8 @@ def test_parameters_that_need_no_validation_are_those_that_it_leaves_as_they_are
     work.__annotations__["value"] = kind
     parameters = Parameters.of_function("work", work, context_type=ToolContext)
     fitting = 0
-    for value in (
-        "",
-        "a",
-        "red",
-        "†a.b",
-        "é",
-        "\ud800",
-        "x" * 300,
-        0,
-        5,
-        -(1 << 62),
-        1 << 70,
-        True,
-        1.0,
-        1.5,
-        None,
-        [],
-        {},
-    ):
+    values = ["", "a", "red", "†a.b", "é", "\ud800", "x" * 300, 0, 5, -(1 << 62), 1 << 70, True, 1.0, 1.5, None, [], {}]
+    for value in values:
         for params in ({"value": value}, {"value": value, "other": 1}, {"other": 1}, {"value": value, "extra": 1}):
             _, may_refer, fits = parameters.inspect(params)
             if fits and not may_refer:
