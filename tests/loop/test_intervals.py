@@ -195,35 +195,21 @@ async def test_another_thread_wakes_the_loop_at_once(how: str) -> None:
     assert len(planner.seen) == (1 if how == "push" else 0)
 
 
-async def test_a_push_that_comes_during_a_cycle_begins_the_next_at_once(clock: VirtualClock) -> None:
+@pytest.mark.parametrize(("interval", "how"), [(60.0, "push"), ("off", "wake")])
+async def test_a_push_or_a_wake_that_comes_during_a_cycle_begins_the_next_at_once(
+    interval: Any, how: str, clock: VirtualClock
+) -> None:
     async def sense() -> list[Perception]:
         await asyncio.sleep(1.0)
         return []
 
-    agent = Agent(sense=sense, plan=ScriptedPlanner([None]), loop_interval=60.0, clock=clock)
+    agent = Agent(sense=sense, plan=ScriptedPlanner([None]), loop_interval=interval, clock=clock)
     starts = starts_of(agent, clock)
-
     async with agent:
+        agent.wake()
         await asyncio.sleep(0.5)
-        agent.push(Perception("knock"))
+        agent.push(Perception("knock")) if how == "push" else agent.wake()
         await asyncio.sleep(5.0)
-
-    assert starts == [0.0, 1.0]
-
-
-async def test_a_wake_that_comes_during_a_cycle_is_not_lost(clock: VirtualClock) -> None:
-    async def sense() -> list[Perception]:
-        await asyncio.sleep(1.0)
-        return []
-
-    agent = Agent(sense=sense, loop_interval="off", clock=clock)
-    starts = starts_of(agent, clock)
-
-    async with agent:
-        agent.wake()
-        await asyncio.sleep(0.5)
-        agent.wake()
-        await asyncio.sleep(60.0)
 
     assert starts == [0.0, 1.0]
 
@@ -253,18 +239,17 @@ def test_a_push_from_a_thread_after_its_event_loop_closed_is_refused() -> None:
     assert taken == [False]
 
 
-async def test_a_full_inbox_refuses_and_counts_from_every_thread(clock: VirtualClock) -> None:
+async def test_an_inbox_takes_perceptions_alone_and_a_full_one_counts_what_it_refuses_to_threads(
+    clock: VirtualClock,
+) -> None:
     agent = Agent()
     taken = [agent.push(Perception(str(number))) for number in range(1001)]
 
     assert taken == [True] * 1000 + [False]
     assert await asyncio.to_thread(agent.push, Perception("one more")) is False
     assert agent.refused == 2
-
-
-async def test_a_perception_is_all_that_can_be_pushed() -> None:
     with pytest.raises(TypeError, match="push takes a Perception"):
-        Agent().push("text")  # type: ignore[arg-type]
+        agent.push("text")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

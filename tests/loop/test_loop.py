@@ -47,17 +47,12 @@ def story(events: list[Any]) -> list[str]:
     return told
 
 
-# -- order and identity -----------------------------------------------------------------------------------
-
-
-async def test_a_cycle_is_sense_plan_act_reflect_in_this_order_under_one_id(clock: VirtualClock) -> None:
-    agent = Agent(
-        sense=ScriptedSense(["x"]),
-        plan=ScriptedPlanner([CALL]),
-        act=ScriptedActor(),
-        reflect=ScriptedReflector(),
-        clock=clock,
-    )
+async def test_a_cycle_is_sense_plan_act_reflect_under_one_id_each_given_what_the_one_before_it_brought(
+    clock: VirtualClock,
+) -> None:
+    first = Perception("x")
+    planner, actor, reflector = ScriptedPlanner([CALL]), ScriptedActor(), ScriptedReflector()
+    agent = Agent(sense=ScriptedSense([[first]]), plan=planner, act=actor, reflect=reflector, clock=clock)
 
     events = await heard_in(agent, clock)
 
@@ -65,28 +60,26 @@ async def test_a_cycle_is_sense_plan_act_reflect_in_this_order_under_one_id(cloc
     assert story(events) == ["loop", *phases, "acted"]
     assert len({event.cycle_id for event in events}) == 1
     assert [event.seq for event in events] == sorted({event.seq for event in events})
+    given = {event.phase: event.input for event in events if isinstance(event, PhaseStarted)}
+    brought = {event.phase: event.output for event in events if isinstance(event, PhaseCompleted)}
+    assert planner.seen == [[first]]
+    assert given["sense"] is None
+    assert given["plan"] == brought["sense"] == (first,)
+    assert given["act"] is brought["plan"] is actor.seen[0]
+    assert given["reflect"] is brought["act"] is reflector.seen[0]
+    assert isinstance(brought["reflect"], Reflection)
 
 
-async def test_the_ids_of_cycles_are_unique_and_sorted_by_time(clock: VirtualClock) -> None:
+async def test_ids_of_cycles_are_unique_and_sorted_also_when_the_wall_clock_is_set_back(clock: VirtualClock) -> None:
     agent = Agent(clock=clock, loop_interval=0.01)
-
-    ids = [event.cycle_id for event in await heard_in(agent, clock, 2.0) if isinstance(event, LoopStarted)]
-
-    assert len(ids) >= 150
-    assert ids == sorted(set(ids))
-
-
-async def test_ids_stay_sorted_when_the_wall_clock_is_set_back(clock: VirtualClock) -> None:
-    agent = Agent(clock=clock, loop_interval=1.0)
     ids: list[str] = []
     agent.events.subscribe(LoopStarted, lambda event: ids.append(event.cycle_id))
-
     async with agent:
-        await clock.sleep(3.5)
+        await clock.sleep(1.0)
         clock.jump_wall(-3600)
-        await clock.sleep(3)
+        await clock.sleep(1.0)
 
-    assert len(ids) == 7
+    assert len(ids) >= 150
     assert ids == sorted(set(ids))
 
 
@@ -118,26 +111,6 @@ async def test_durations_are_those_of_the_phases_and_of_the_whole(clock: Virtual
     assert [event.duration for event in events if isinstance(event, LoopCompleted)] == [7.5]
     assert agent.stats.phase_mean_seconds == {"sense": 0.5, "plan": 1.0, "act": 2.0, "reflect": 4.0}
     assert agent.stats.cycle_mean_seconds == agent.stats.last_cycle_seconds == 7.5
-
-
-# -- what reaches what ------------------------------------------------------------------------------------
-
-
-async def test_each_phase_is_given_what_the_one_before_it_brought(clock: VirtualClock) -> None:
-    first = Perception("x")
-    planner, actor, reflector = ScriptedPlanner([CALL]), ScriptedActor(), ScriptedReflector()
-    agent = Agent(sense=ScriptedSense([[first]]), plan=planner, act=actor, reflect=reflector, clock=clock)
-
-    events = await heard_in(agent, clock)
-
-    given = {event.phase: event.input for event in events if isinstance(event, PhaseStarted)}
-    brought = {event.phase: event.output for event in events if isinstance(event, PhaseCompleted)}
-    assert planner.seen == [[first]]
-    assert given["sense"] is None
-    assert given["plan"] == brought["sense"] == (first,)
-    assert given["act"] is brought["plan"] is actor.seen[0]
-    assert given["reflect"] is brought["act"] is reflector.seen[0]
-    assert isinstance(brought["reflect"], Reflection)
 
 
 async def test_values_carry_their_past_where_modules_left_it_empty(clock: VirtualClock) -> None:

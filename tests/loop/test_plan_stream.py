@@ -118,13 +118,6 @@ async def test_act_begins_before_the_plan_completes_and_each_phase_has_its_own_t
     assert planner.closed == 1
 
 
-async def test_a_phase_that_is_waited_for_is_not_a_phase_that_works(clock: VirtualClock) -> None:
-    """The plan's end is told when it comes, not when act ends."""
-    stage = await Stage(clock, Planner(FIRST, 0.25, SECOND)).turn()
-
-    assert stage.told.index((0.25, "-plan")) < stage.told.index((1.25, "-act"))
-
-
 HEADER = Action(goal="tidy", reason="dusty", output={"said": "yes"}, next_look=7.0)
 
 
@@ -187,24 +180,20 @@ async def test_wire_objects_are_calls(clock: VirtualClock) -> None:
     assert stage.statuses == ["first ok", "second ok"]
 
 
-async def test_a_function_that_returns_an_iterator_streams_too(clock: VirtualClock) -> None:
-    async def plan(perceptions: Any, context: Context) -> AsyncIterator[Any]:
-        assert context.cycle_id
-        return stream([FIRST, 1.0, SECOND]).play()
-
-    stage = await Stage(clock, plan).turn()
-
-    assert (0.0, "+act") in stage.told
-    assert stage.statuses == ["first ok", "second ok"]
+async def returns_an_iterator(perceptions: Any, context: Context) -> AsyncIterator[Any]:
+    assert context.cycle_id
+    return stream([FIRST, 1.0, SECOND]).play()
 
 
-async def test_a_bare_generator_function_with_a_context_streams_too(clock: VirtualClock) -> None:
-    async def plan(perceptions: Any, context: Context) -> AsyncIterator[Any]:
-        assert context.cycle_id
-        yield FIRST
-        await asyncio.sleep(1)
-        yield SECOND
+async def is_a_generator(perceptions: Any, context: Context) -> AsyncIterator[Any]:
+    assert context.cycle_id
+    yield FIRST
+    await asyncio.sleep(1)
+    yield SECOND
 
+
+@pytest.mark.parametrize("plan", [returns_an_iterator, is_a_generator])
+async def test_a_function_with_a_context_streams_too(clock: VirtualClock, plan: Any) -> None:
     stage = await Stage(clock, plan).turn()
 
     assert (0.0, "+act") in stage.told
@@ -453,16 +442,22 @@ class Breaking:
         return ActionResult(action, "ok", tuple(results))
 
 
-async def test_an_act_that_fails_ends_the_plan_and_is_reflected_on(clock: VirtualClock) -> None:
+@pytest.mark.parametrize(("settings", "reflected"), [({}, ["first failed"]), ({"errors": {"act": "skip"}}, None)])
+async def test_an_act_that_fails_ends_the_plan_and_is_reflected_on_unless_it_is_skipped(
+    clock: VirtualClock, settings: dict[str, Any], reflected: list[str] | None
+) -> None:
     planner = Planner(FIRST, 1000.0, SECOND)
-    stage = await Stage(clock, planner, act=Breaking(1)).turn(1.0)
+
+    stage = await Stage(clock, planner, act=Breaking(1), settings=settings).turn(1.0)
 
     assert [event.phase for event in stage.errors] == ["act"]
-    assert stage.result.status == "failed"
-    assert stage.result.action.calls == (FIRST,)
-    assert stage.statuses == ["first failed"]
+    if reflected is None:
+        assert stage.reflector.seen == []
+    else:
+        assert (stage.result.status, stage.result.action.calls, stage.statuses) == ("failed", (FIRST,), reflected)
     assert planner.closed == 1
     assert stage.events[-1].outcome == "failed"
+    assert stage.agent.left_behind == 0
 
 
 async def test_an_act_that_is_tried_again_sees_the_whole_plan(clock: VirtualClock) -> None:
@@ -471,15 +466,6 @@ async def test_an_act_that_is_tried_again_sees_the_whole_plan(clock: VirtualCloc
 
     assert stage.statuses == ["first ok", "second ok"]
     assert stage.events[-1].outcome == "acted"
-
-
-async def test_an_act_that_fails_without_being_reflected_on_still_ends_the_plan(clock: VirtualClock) -> None:
-    planner = Planner(FIRST, 1000.0, SECOND)
-    stage = await Stage(clock, planner, act=Breaking(1), settings={"errors": {"act": "skip"}}).turn(1.0)
-
-    assert stage.reflector.seen == []
-    assert planner.closed == 1
-    assert stage.agent.left_behind == 0
 
 
 async def test_a_cycle_that_is_cut_while_both_run_ends_both(clock: VirtualClock) -> None:
