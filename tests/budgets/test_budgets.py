@@ -147,19 +147,13 @@ async def test_the_tightest_of_several_limits_counts_and_the_one_that_lasts_long
 ) -> None:
     tight = Case({("cycle", "calls"): 2, ("hour", "calls"): 3, ("day", "calls"): 9}, clock_at)
     both = Case({("cycle", "calls"): 3, ("day", "calls"): 3, ("hour", "calls"): 3}, clock_at)
+    none = Case({("hour", "effects"): 0}, clock_at)
 
     assert [tight.calls(5), tight.calls(5, "c2")] == [2, 1]
     assert both.calls(4) == 3
     assert [event.budget for event in tight.told(BudgetExceeded)] == ["cycle.calls"] * 3 + ["hour.calls"] * 4
     assert [event.budget for event in both.told(BudgetExceeded)] == ["day.calls"]
-
-
-async def test_a_limit_of_nothing_refuses_and_is_no_reason_to_slow_down(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "effects"): 0}, clock_at)
-
-    assert case.calls(30) == 0
-    assert case.call(is_effect=False)
-    assert case.measures == []
+    assert (none.calls(30), none.call(is_effect=False), none.measures) == (0, True, [])
 
 
 async def test_what_has_no_limit_is_not_counted(clock_at: VirtualClock) -> None:
@@ -171,27 +165,22 @@ async def test_what_has_no_limit_is_not_counted(clock_at: VirtualClock) -> None:
     assert (case.budgets.snapshot(), case.journal.told, case.events.seen) == ([], [], [])
 
 
-async def test_what_people_approve_runs_and_counts_beyond_the_limit(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "calls"): 1}, clock_at)
-
-    case.call()
-    fare = case.budgets.insist("c1", is_effect=False)
-
-    assert fare.spends == (Spend("hour:2026-11-21T18", "calls", 1),)
-    assert case.used("hour.calls") == 2
-    assert not case.call()
-
-
-async def test_a_call_that_never_began_is_given_back(clock_at: VirtualClock) -> None:
+async def test_a_call_that_never_began_is_given_back_and_one_that_people_approve_counts_beyond_the_limit(
+    clock_at: VirtualClock,
+) -> None:
     case = Case({("hour", "calls"): 1, ("cycle", "calls"): 1}, clock_at)
 
     fare = case.budgets.demand("c1", is_effect=False)
     assert not isinstance(fare, BudgetRefusal)
-    assert isinstance(case.budgets.demand("c1", is_effect=False), BudgetRefusal)
+    assert not case.call()
     case.budgets.release(fare)
-
     assert case.call()
     assert case.used("hour.calls") == 1
+    approved = case.budgets.insist("c1", is_effect=False)
+
+    assert approved.spends == (Spend("hour:2026-11-21T18", "calls", 1),)
+    assert case.used("hour.calls") == 2
+    assert not case.call()
 
 
 @pytest.mark.parametrize("amounts", [{"calls": -1}, {"tokens": 1.5}, {"tokens": True}, {"time": 1}, {"money": 10**16}])
@@ -212,51 +201,31 @@ def test_a_refusal_says_which_budget_how_far_it_is_used_and_until_when() -> None
     assert [micro(n) for n in (0, 1, 1_000_000, 1_500_000, -20)] == ["0", "0.000001", "1", "1.5", "-0.00002"]
 
 
-# -- reserve, use, settle
+async def test_what_was_not_used_of_a_reservation_comes_back_unless_its_block_is_left_without_a_word(
+    clock_at: VirtualClock,
+) -> None:
+    case = Case({("hour", "tokens"): 100, ("cycle", "tokens"): 100, ("hour", "requests"): 1}, clock_at)
 
-
-async def test_what_was_not_used_of_a_reservation_comes_back(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "tokens"): 100, ("cycle", "tokens"): 100}, clock_at)
-
-    reservation = await case.budgets.reserve({"tokens": 90})
+    (await case.budgets.reserve({"tokens": 90, "requests": 1})).cancel()
+    reservation = await case.budgets.reserve({"tokens": 90, "requests": 1})
     held = case.used("hour.tokens")
-    reservation.settle({"tokens": 30})
+    reservation.settle({"tokens": 30, "requests": 1})
     reservation.settle({"tokens": 0})
     case.journal.write()
 
     assert (held, case.used("hour.tokens"), case.used("cycle.tokens")) == (90, 30, 30)
-    assert case.journal.used == {("hour:2026-11-21T18", "tokens"): 30}
-
-
-async def test_a_block_that_is_left_without_a_word_counts_in_full(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "tokens"): 100}, clock_at)
-
-    with pytest.raises(ZeroDivisionError), await case.budgets.reserve({"tokens": 90}):
+    assert case.journal.used["hour:2026-11-21T18", "tokens"] == 30
+    with pytest.raises(ZeroDivisionError), await case.budgets.reserve({"tokens": 60}):
         raise ZeroDivisionError
-
     assert case.used("hour.tokens") == 90
 
 
-async def test_what_costs_nothing_needs_no_budget(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "money"): 10, ("hour", "requests"): 9}, clock_at)
+async def test_more_than_was_reserved_counts_too_and_what_costs_nothing_needs_no_budget(clock_at: VirtualClock) -> None:
+    case = Case({("hour", "tokens"): 100, ("hour", "money"): 10, ("hour", "requests"): 9}, clock_at)
 
-    assert await case.request({"money": 10}, {"money": 11})
-    assert await case.request({"money": 0, "requests": 1})
-
-
-async def test_a_reservation_that_was_not_used_is_cancelled(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "tokens"): 100, ("hour", "requests"): 1}, clock_at)
-
-    (await case.budgets.reserve({"tokens": 90, "requests": 1})).cancel()
-
-    assert await case.request({"tokens": 100, "requests": 1})
-
-
-async def test_more_than_was_reserved_counts_too(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "tokens"): 100}, clock_at)
-
-    assert await case.request({"tokens": 50}, {"tokens": 99})
+    assert await case.request({"tokens": 50, "money": 10}, {"tokens": 99, "money": 11})
     assert not await case.request({"tokens": 2})
+    assert await case.request({"tokens": 1, "money": 0, "requests": 1})
 
 
 async def test_a_price_that_nobody_knows_is_refused_where_money_is_limited(clock_at: VirtualClock) -> None:
@@ -289,17 +258,6 @@ async def test_a_hundred_reservations_at_once_never_use_more_than_there_is(clock
     assert case.used("hour.tokens") == 990
 
 
-# -- on disk
-
-
-async def test_a_reservation_is_on_disk_before_it_can_be_used(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "tokens"): 100, ("cycle", "tokens"): 100}, clock_at)
-
-    await case.budgets.reserve({"tokens": 70})
-
-    assert case.journal.used == {("hour:2026-11-21T18", "tokens"): 70}
-
-
 @pytest.mark.parametrize("why", [TransientError("disk full"), asyncio.CancelledError()], ids=["fault", "cancelled"])
 async def test_what_could_not_be_kept_is_not_used_and_never_counted_too_low(
     why: BaseException, clock_at: VirtualClock
@@ -321,23 +279,15 @@ async def test_a_reservation_that_a_crash_cut_off_counts_in_full(clock_at: Virtu
     limits: Any = {("hour", "tokens"): 100, ("hour", "requests"): 5}
     case = Case(limits, clock_at)
     await case.budgets.reserve({"tokens": 70, "requests": 1})
+    assert case.journal.used["hour:2026-11-21T18", "tokens"] == 70, "it is on disk before it can be used"
 
     after = Case(limits, clock_at, case.journal.crash())
 
     assert (after.used("hour.tokens"), after.used("hour.requests")) == (70, 1)
     assert not await after.request({"tokens": 31})
-
-
-# -- time
-
-
-async def test_rows_of_a_window_that_the_clock_comes_back_to_count(clock_at: VirtualClock) -> None:
-    clock_at.set_wall(START + timedelta(hours=2))
-    case = Case({("hour", "calls"): 4}, clock_at, [Spend("hour:2026-11-21T18", "calls", 3)])
-
-    assert case.calls(1) == 1
-    clock_at.set_wall(START)
-    assert case.calls(3) == 1
+    full = Case(limits, clock_at, [Spend("hour:2026-11-21T18", "tokens", 100)])
+    assert full.in_force == {"slow", "degrade"}, "the measures that were in force are found too"
+    full.budgets.close()
 
 
 async def test_what_is_settled_after_its_window_counts_in_that_one(clock_at: VirtualClock) -> None:
@@ -405,8 +355,10 @@ async def test_what_is_only_reserved_is_no_reason_to_do_without_models(clock_at:
     assert case.in_force == {"slow", "degrade"}  # what is left is too little for what was asked for
 
 
-async def test_what_was_done_ends_by_itself_when_the_window_does(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "calls"): 10}, clock_at)
+async def test_what_was_done_ends_by_itself_when_the_window_does_but_for_what_another_asks_for(
+    clock_at: VirtualClock,
+) -> None:
+    case = Case({("hour", "calls"): 10, ("day", "calls"): 25}, clock_at)
 
     case.calls(40)
     assert case.in_force == {"slow", "ask", "pause"}
@@ -417,19 +369,12 @@ async def test_what_was_done_ends_by_itself_when_the_window_does(clock_at: Virtu
     assert case.measures[-1] == set()
     assert [event.budget for event in case.told(BudgetRenewed)] == ["hour.calls"]
     assert case.calls(20) == 10
-
-
-async def test_what_another_window_still_asks_for_stays(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "calls"): 10, ("day", "calls"): 12}, clock_at)
-
-    case.calls(10)
     await clock_at.sleep(3600)
-
     assert case.in_force == {"slow"}
-    assert [event.budget for event in case.told(BudgetRenewed)] == ["hour.calls"]
+    assert [event.budget for event in case.told(BudgetRenewed)] == ["hour.calls"] * 2
 
 
-async def test_a_clock_that_comes_back_to_a_used_window_finds_its_measures(clock_at: VirtualClock) -> None:
+async def test_a_clock_that_comes_back_to_a_used_window_finds_its_measures_and_its_rows(clock_at: VirtualClock) -> None:
     case = Case({("hour", "calls"): 10}, clock_at)
 
     case.calls(8)
@@ -440,6 +385,11 @@ async def test_a_clock_that_comes_back_to_a_used_window_finds_its_measures(clock
 
     assert case.measures == [{"slow"}, set(), {"slow"}]
     assert [type(event) for event in case.events.seen] == [BudgetWarned, BudgetRenewed, BudgetWarned]
+    clock_at.set_wall(START + timedelta(hours=2))
+    begun = Case({("hour", "calls"): 4}, clock_at, [Spend("hour:2026-11-21T18", "calls", 3)])
+    assert begun.calls(1) == 1
+    clock_at.set_wall(START)
+    assert begun.calls(3) == 1
 
 
 async def test_a_clock_that_is_set_on_is_seen_within_a_minute(clock_at: VirtualClock) -> None:
@@ -450,13 +400,6 @@ async def test_a_clock_that_is_set_on_is_seen_within_a_minute(clock_at: VirtualC
     await clock_at.sleep(61)
 
     assert case.in_force == set()
-
-
-async def test_a_restart_finds_the_measures_that_were_in_force(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "tokens"): 100}, clock_at, [Spend("hour:2026-11-21T18", "tokens", 100)])
-
-    assert case.in_force == {"slow", "degrade"}
-    case.budgets.close()
 
 
 async def test_a_higher_limit_ends_what_the_lower_one_led_to(clock_at: VirtualClock) -> None:
@@ -561,32 +504,24 @@ async def test_a_paused_agent_is_told_of_and_goes_on_when_its_budget_is_renewed(
     assert (alerts[0].severity, "budget day.effects" in alerts[0].message) == ("critical", True)
 
 
-async def test_an_agent_that_somebody_resumes_goes_on(clock: VirtualClock) -> None:
-    agent, _, restraint = restrained(clock)
-
-    async with agent:
-        restraint({"pause": "all used"})
-        await clock.sleep(5)
-        await agent.resume()
-        await clock.sleep(5)
-        resumed = agent.state
-        await agent.pause()
-        restraint({})
-        await clock.sleep(5)
-        paused = agent.state
-
-    assert (resumed, paused) == ("running", "paused")
-
-
-async def test_a_restart_does_not_end_a_pause(clock: VirtualClock) -> None:
+async def test_an_agent_that_somebody_resumes_goes_on_but_a_restart_does_not_end_a_pause(clock: VirtualClock) -> None:
     agent, _, restraint = restrained(clock)
     restraint({"pause": "all used"})
+    states = []
+
+    async def settle() -> None:
+        await clock.sleep(5)
+        states.append(agent.state)
 
     async with agent:
-        await clock.sleep(5)
-        found = agent.state
+        await settle()
+        await agent.resume()
+        await settle()
+        await agent.pause()
+        restraint({})
+        await settle()
 
-    assert found == "paused"
+    assert states == ["paused", "running", "paused"]
 
 
 # -- settings
@@ -598,7 +533,8 @@ def test_the_defaults_let_an_agent_work_and_bound_what_it_costs() -> None:
     assert limits["cycle", "calls"] == 10_000
     assert limits["hour", "money"] * 24 > limits["day", "money"]
     assert limits["day", "money"] * 30 > limits["month", "money"] == 50_000_000
-    assert BudgetSettings.off().limits == {}
+    off = {window: dict.fromkeys(QUANTITIES, "off") for window in WINDOWS}
+    assert BudgetSettings.off().limits == from_mapping({"budgets": off}).budgets.limits == {}
 
 
 @pytest.mark.parametrize(("written", "amount"), [(0.1, 100_000), ("0.10", 100_000), (3, 3_000_000), (0, 0), (1e-6, 1)])
@@ -618,14 +554,6 @@ def test_an_amount_in_the_settings_that_is_none_is_an_error(key: str, value: Any
     with pytest.raises(ConfigError, match=rf"budgets\.day\.{key} = .*: must .* or 'off'"):
         from_mapping({"budgets": {"day": {key: value}}})
 
-
-def test_an_amount_may_be_off() -> None:
-    given = {window: dict.fromkeys(QUANTITIES, "off") for window in WINDOWS}
-
-    assert from_mapping({"budgets": given}).budgets.limits == {}
-
-
-# -- whatever happens
 
 _steps = st.lists(
     st.one_of(

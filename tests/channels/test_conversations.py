@@ -58,6 +58,10 @@ def plain(*fails: Exception | None, limits: ChannelLimits = PLAIN) -> MemoryChan
     return MemoryChannel(limits, fails)
 
 
+def channels_of(agent: Agent) -> Any:
+    return agent.attachments.get("channels")
+
+
 async def until(clock: VirtualClock, is_so: Any) -> None:
     for _ in range(2_000):
         if is_so():
@@ -79,22 +83,22 @@ async def test_a_message_is_answered_where_it_came_from(clock: VirtualClock) -> 
         assert other.texts("alice") == ["you said hey"]
         assert channel.sent[0].message.reply == {"subject": "hi"}
         assert {each.session for each in delivered} == {"chat:alice", "chat:bob", "other:alice"}
-        assert agent.attachments.get("channels").snapshot()["chat"]["sent"] == 2
+        assert channels_of(agent).snapshot()["chat"]["sent"] == 2
 
 
 async def test_a_test_message_is_sent_at_once_and_what_is_wrong_is_returned(clock: VirtualClock) -> None:
     channel = plain(None, PermanentError("no such mailbox"))
     async with made(clock, ChannelSpec("chat", channel)) as agent:
-        assert await agent.attachments.get("channels").test("chat", "alice") == ""
+        assert await channels_of(agent).test("chat", "alice") == ""
         assert channel.texts("alice") == ["This is a test of the channel 'chat'. Nothing is wrong."]
-        assert await agent.attachments.get("channels").test("chat", "bob") == "no such mailbox"
-        assert (channel.texts("bob"), agent.attachments.get("channels").undelivered()) == ([], [])
+        assert await channels_of(agent).test("chat", "bob") == "no such mailbox"
+        assert (channel.texts("bob"), channels_of(agent).undelivered()) == ([], [])
         with pytest.raises(ValueError, match="channel 'chat' needs the address"):
-            await agent.attachments.get("channels").test("chat", "")
+            await channels_of(agent).test("chat", "")
         with pytest.raises(ValueError, match="'to' has 1000 characters"):
-            await agent.attachments.get("channels").test("chat", "a" * 1000)
+            await channels_of(agent).test("chat", "a" * 1000)
         with pytest.raises(LookupError, match="no channel named 'mail'; known: chat"):
-            await agent.attachments.get("channels").test("mail", "alice")
+            await channels_of(agent).test("mail", "alice")
 
 
 async def test_a_message_that_is_delivered_twice_is_one(clock: VirtualClock, tmp_path: Path) -> None:
@@ -190,7 +194,7 @@ async def test_what_cannot_be_sent_now_is_tried_again_and_others_do_not_wait(clo
         channel.say("two", "bob")
         await until(clock, lambda: channel.texts("bob"))
         assert channel.texts("alice") == []
-        assert [each.attempts for each in agent.attachments.get("channels").undelivered()] == [1]
+        assert [each.attempts for each in channels_of(agent).undelivered()] == [1]
         await until(clock, lambda: channel.texts("alice"))
     assert channel.attempts == 4
 
@@ -206,13 +210,13 @@ async def test_what_can_never_be_sent_is_put_aside_and_shown_until_it_is_tried_a
         assert failed[0].reason == "no such mailbox"
     again = plain()
     async with made(clock, ChannelSpec("chat", again), memory=memory_at(tmp_path)) as agent:
-        (aside,) = agent.attachments.get("channels").undelivered()
+        (aside,) = channels_of(agent).undelivered()
         assert (aside.state, aside.error) == ("failed", "no such mailbox")
         with pytest.raises(LookupError, match="was put aside"):
-            agent.attachments.get("channels").holder_of("nothing")
-        agent.attachments.get("channels").holder_of(aside.id).retry(aside.id)
+            channels_of(agent).holder_of("nothing")
+        channels_of(agent).holder_of(aside.id).retry(aside.id)
         await until(clock, lambda: again.texts() == ["you said one"])
-        assert agent.attachments.get("channels").undelivered() == []
+        assert channels_of(agent).undelivered() == []
 
 
 async def test_a_message_that_was_put_aside_goes_on_with_its_unsent_parts(clock: VirtualClock) -> None:
@@ -224,7 +228,7 @@ async def test_a_message_that_was_put_aside_goes_on_with_its_unsent_parts(clock:
         failed = heard(agent, MessageUndeliverable)
         channel.say("tell me")
         await until(clock, lambda: failed)
-        agent.attachments.get("channels").holder_of(failed[0].message_id).retry(failed[0].message_id)
+        channels_of(agent).holder_of(failed[0].message_id).retry(failed[0].message_id)
         await until(clock, lambda: len(channel.sent) == 2)
         await clock.sleep(5)
     assert (channel.attempts, "".join(channel.texts())) == (3, "word " * 15)
@@ -250,17 +254,30 @@ class Death(MemoryChannel):
         return await super().send(message)
 
 
-async def test_an_answer_that_was_not_sent_before_a_stop_is_sent_after_it(clock: VirtualClock, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_written", [True, False], ids=["stopped", "died between the two rows of an answer"])
+async def test_an_answer_that_was_not_sent_before_a_stop_is_sent_once_after_it(
+    clock: VirtualClock, tmp_path: Path, is_written: bool
+) -> None:
     channel = Death(PLAIN)
     async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)) as agent:
         sent = heard(agent, MessageSent)
         channel.say("hello")
         await until(clock, lambda: sent)
+        rows = agent.agent_state.rows_of(OWNER)
+        (key,) = (key for key in await rows.list() if key.startswith("run/"))
+        if not is_written:
+            rows.keep(key, {**(await rows.list())[key], "told": [], "is_done": False})
     channel.down = False
     async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)):
-        await until(clock, lambda: channel.texts() == ["you said hello"])
+        await until(clock, lambda: channel.texts())
         await clock.sleep(10)
-    assert channel.texts() == ["you said hello"]
+    assert (channel.texts(), channel.attempts) == (["you said hello"], 1)
+
+
+def deaf(agent: Agent) -> None:
+    """Let its channels hear no more of the ends of runs."""
+    for unsubscribe in channels_of(agent).answers._subscriptions:
+        unsubscribe()
 
 
 async def test_a_run_that_ended_while_nobody_listened_is_answered_at_the_next_start(
@@ -270,8 +287,7 @@ async def test_a_run_that_ended_while_nobody_listened_is_answered_at_the_next_st
     channel = plain()
     agent = made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path))
     async with agent:
-        for unsubscribe in agent.attachments.get("channels").answers._subscriptions:
-            unsubscribe()
+        deaf(agent)
         channel.say("hello")
         await until(clock, lambda: channel.acknowledged and agent.runs.open == 0)
     assert channel.texts() == []
@@ -280,25 +296,6 @@ async def test_a_run_that_ended_while_nobody_listened_is_answered_at_the_next_st
     async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)):
         await clock.sleep(10)
     assert channel.texts() == ["you said hello"]
-
-
-async def test_a_message_that_waits_is_not_owed_again_where_its_digest_was_not_written(
-    clock: VirtualClock, tmp_path: Path
-) -> None:
-    """As after a death between the two rows of an answer."""
-    channel = Death(PLAIN)
-    async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)) as agent:
-        sent = heard(agent, MessageSent)
-        channel.say("hello")
-        await until(clock, lambda: sent)
-        rows = agent.agent_state.rows_of(OWNER)
-        (key,) = (key for key in await rows.list() if key.startswith("run/"))
-        rows.keep(key, {**(await rows.list())[key], "told": [], "is_done": False})
-    channel.down = False
-    async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)):
-        await until(clock, lambda: channel.texts())
-        await clock.sleep(10)
-    assert (channel.texts(), channel.attempts) == (["you said hello"], 1)
 
 
 async def test_all_that_changes_of_an_owed_answer_in_one_turn_is_written_once(clock: VirtualClock) -> None:
@@ -350,8 +347,8 @@ async def test_a_message_that_is_offered_twice_at_once_is_one_run_and_owed_once(
 ) -> None:
     channel = plain()
     async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)) as agent:
-        spec = agent.attachments.get("channels").supervisors["chat"].spec
-        offers = (agent.attachments.get("channels").accept(spec, Incoming("m1", "alice", "hello")) for _ in range(2))
+        spec = channels_of(agent).supervisors["chat"].spec
+        offers = (channels_of(agent).accept(spec, Incoming("m1", "alice", "hello")) for _ in range(2))
         one, other = await asyncio.gather(*offers)
         assert sorted((one.status, other.status)) == ["accepted", "known"]  # the writer decides which is first
         assert one.run_id == other.run_id
@@ -369,11 +366,10 @@ async def test_nothing_is_owed_for_a_run_that_was_not_written(clock: VirtualCloc
 
     memory = memory_at(tmp_path)
     async with made(clock, ChannelSpec("chat", plain()), memory=memory) as agent:
-        agent.attachments.get("channels")._submit = refuse
+        channels_of(agent)._submit = refuse
+        spec = channels_of(agent).supervisors["chat"].spec
         with pytest.raises(NoRoomError):
-            await agent.attachments.get("channels").accept(
-                agent.attachments.get("channels").supervisors["chat"].spec, Incoming("m1", "alice", "hello")
-            )
+            await channels_of(agent).accept(spec, Incoming("m1", "alice", "hello"))
         rows = agent.agent_state.rows_of(OWNER)
         assert [key for key in await rows.list() if key.startswith("run/")] == []
         rows.keep("run/lost", to_builtins(Owed("lost", "chat", "alice", clock.now())))
@@ -385,7 +381,11 @@ async def test_nothing_is_owed_for_a_run_that_was_not_written(clock: VirtualCloc
     assert channel.attempts == 0
 
 
-async def test_messages_that_steer_a_run_are_answered_once_to_those_who_talk_in_it(clock: VirtualClock) -> None:
+@pytest.mark.parametrize("heard_of", [True, False], ids=["at once", "at the next start"])
+async def test_messages_that_steer_a_run_are_answered_once_to_those_who_talk_in_it(
+    clock: VirtualClock, tmp_path: Path, heard_of: bool
+) -> None:
+    """At the next start as after a death between the end of a run and the writing of its delivery."""
     channel, goals = plain(), []
 
     async def plan(perceptions: Sequence[Perception], context: Any) -> Action | None:
@@ -396,39 +396,17 @@ async def test_messages_that_steer_a_run_are_answered_once_to_those_who_talk_in_
         return Action(output="done") if len(goals) > 1 else Action(deferred="not yet", next_look=0.1)
 
     spec = ChannelSpec("chat", channel, session="room", mode="steer")
-    async with made(clock, spec, plan=plan):
-        channel.say("go", "alice")
-        await clock.sleep(1)
-        channel.say("faster", "alice")
-        channel.say("and mind the gap", "bob")
-        await until(clock, lambda: channel.texts("bob"))
-        await clock.sleep(5)
-    assert goals[1] == ["go", "faster", "and mind the gap"]
-    assert (channel.texts("alice"), channel.texts("bob")) == (["done"], ["done"])
-
-
-async def test_messages_that_steered_a_run_are_answered_once_at_the_next_start_too(
-    clock: VirtualClock, tmp_path: Path
-) -> None:
-    """As after a death between the end of a run and the writing of its delivery."""
-    channel = plain()
-
-    async def plan(perceptions: Sequence[Perception], context: Any) -> Action | None:
-        await asyncio.sleep(2)
-        return Action(output="done") if len(context.run.said) > 1 else Action(deferred="not yet", next_look=0.1)
-
-    spec = ChannelSpec("chat", channel, session="room", mode="steer")
-    agent = made(clock, spec, plan=plan, memory=memory_at(tmp_path))
-    async with agent:
-        answers = agent.attachments.get("channels").answers
-        for unsubscribe in answers._subscriptions:
-            unsubscribe()
+    async with made(clock, spec, plan=plan, memory=memory_at(tmp_path)) as agent:
+        if not heard_of:
+            deaf(agent)
         channel.say("go", "alice")
         await clock.sleep(1)
         channel.say("faster", "alice")
         channel.say("and mind the gap", "bob")
         await until(clock, lambda: len(channel.acknowledged) == 3 and agent.runs.open == 0)
-    assert channel.sent == []
+        await clock.sleep(5)
+    assert goals == [["go"], ["go", "faster", "and mind the gap"]]
+    assert bool(channel.sent) is heard_of
     async with made(clock, spec, plan=plan, memory=memory_at(tmp_path)):
         await until(clock, lambda: channel.texts("bob"))
         await clock.sleep(10)
@@ -505,7 +483,7 @@ async def test_a_channel_that_fails_is_quarantined_and_touches_no_other(clock: V
         quarantined, restored = heard(agent, ChannelQuarantined), heard(agent, ChannelRestored)
         await until(clock, lambda: quarantined)
         assert (quarantined[0].channel, quarantined[0].part) == ("chat", "receive")
-        assert agent.attachments.get("channels").snapshot()["chat"]["receiving"]["state"] == "quarantined"
+        assert channels_of(agent).snapshot()["chat"]["receiving"]["state"] == "quarantined"
         well.say("hello")
         await until(clock, lambda: well.texts() == ["you said hello"])
         opened = broken.opened
@@ -530,7 +508,7 @@ class Watched(MemoryChannel):
 async def test_the_list_of_channels_waits_for_the_report_of_none(clock: VirtualClock) -> None:
     channel = Watched(PLAIN)
     async with made(clock, ChannelSpec("chat", channel)) as agent:
-        channels = agent.attachments.get("channels")
+        channels = channels_of(agent)
         listed = await channels.ask("list")
         assert (channel.reports, listed["chat"]["sending"]["state"]) == (0, "ok")
         assert channels.snapshot()["chat"] == {**listed["chat"], "connected": True}
@@ -551,30 +529,29 @@ class Deathless(MemoryChannel):
         return ""
 
 
-async def test_a_channel_that_hangs_is_left_behind_and_stops_nothing(clock: VirtualClock) -> None:
+async def test_a_channel_that_hangs_is_left_behind_stops_nothing_and_is_asked_again_once_it_has_come_back(
+    clock: VirtualClock,
+) -> None:
     hanging, well = Deathless(PLAIN), plain()
-    specs = ChannelSpec("chat", hanging, timeout=1.0), ChannelSpec("other", well)
+    specs = ChannelSpec("chat", hanging, timeout=1.0, max_failures=1_000), ChannelSpec("other", well)
     async with made(clock, *specs) as agent:
         hanging.say("hello")
-        await until(clock, lambda: agent.attachments.get("channels").snapshot()["chat"]["left_behind"])
+        await until(clock, lambda: channels_of(agent).snapshot()["chat"]["left_behind"])
         well.say("hello", "alice")
         await until(clock, lambda: well.texts())
+        await clock.sleep(600)
+        state, attempts = channels_of(agent).snapshot()["chat"], hanging.attempts
+        hanging.is_released = True
+        await clock.sleep(600)
+        assert (attempts, state["left_behind"]) == (1, 1)
+        assert "an earlier attempt hangs" in state["sending"]["last_error"]
+        assert hanging.attempts == 2
+        hanging.is_released = False
+        hanging.say("hello again", "bob")
+        await until(clock, lambda: channels_of(agent).snapshot()["chat"]["left_behind"])
     assert agent.state == "stopped"
     hanging.is_released = True
     await clock.sleep(2)
-
-
-async def test_a_channel_that_hangs_is_asked_again_once_it_has_come_back(clock: VirtualClock) -> None:
-    hanging = Deathless(PLAIN)
-    async with made(clock, ChannelSpec("chat", hanging, timeout=1.0, max_failures=1_000)) as agent:
-        hanging.say("hello")
-        await clock.sleep(600)
-        state, attempts = agent.attachments.get("channels").snapshot()["chat"], hanging.attempts
-        hanging.is_released = True
-        await clock.sleep(600)
-    assert (attempts, state["left_behind"]) == (1, 1)
-    assert "an earlier attempt hangs" in state["sending"]["last_error"]
-    assert hanging.attempts == 2
 
 
 class Late(MemoryChannel):
@@ -591,9 +568,9 @@ async def test_a_message_that_is_sent_after_its_time_counts_as_sent(clock: Virtu
     channel = Late(PLAIN)
     async with made(clock, ChannelSpec("chat", channel, timeout=1.0)) as agent:
         channel.say("hello")
-        await until(clock, lambda: agent.attachments.get("channels").snapshot()["chat"]["sent"])
+        await until(clock, lambda: channels_of(agent).snapshot()["chat"]["sent"])
         await clock.sleep(60)
-        assert (channel.attempts, agent.attachments.get("channels").snapshot()["chat"]["waiting"]) == (1, 0)
+        assert (channel.attempts, channels_of(agent).snapshot()["chat"]["waiting"]) == (1, 0)
 
 
 class Wrong(MemoryChannel):
@@ -620,16 +597,13 @@ async def test_a_channel_with_too_much_to_send_takes_nothing_in(clock: VirtualCl
     channel = Death(PLAIN)
     async with made(clock, ChannelSpec("chat", channel)) as agent:
         await until(clock, lambda: channel.opened)
-        supervisor = agent.attachments.get("channels").supervisors["chat"]
+        supervisor = channels_of(agent).supervisors["chat"]
         for number in range(MOST_WAITING):
             supervisor.deliver(f"d{number}", f"to{number}", "x")
         channel.say("hello")
         await clock.sleep(1)
         assert channel.acknowledged == []
-        assert (
-            "too many messages to send"
-            in agent.attachments.get("channels").snapshot()["chat"]["receiving"]["last_error"]
-        )
+        assert "too many messages to send" in channels_of(agent).snapshot()["chat"]["receiving"]["last_error"]
 
 
 def test_channels_differ_in_name(clock: VirtualClock) -> None:
@@ -874,10 +848,10 @@ async def test_an_answer_that_ended_with_its_process_is_gone_on_with_block_by_bl
         channel.say("x", "alice")
         await until(clock, lambda: len(channel.texts("alice")) == 1)
         run_id = channel.sent[0].message.run_id
-        owed = agent.attachments.get("channels")._owed.get(run_id)
+        owed = channels_of(agent)._owed.get(run_id)
         assert owed is not None
         tale = replace(owed, is_done=False, told=(f"{digest_of(TALE[0])}.1", f"{digest_of(TALE[1])}.2"))
-        agent.attachments.get("channels").answers._send_other_blocks(tale, "\n\n".join(TALE))
+        channels_of(agent).answers._send_other_blocks(tale, "\n\n".join(TALE))
         await until(clock, lambda: len(channel.texts("alice")) == 3)
 
     assert channel.texts("alice")[1:] == TALE[2:]

@@ -82,7 +82,11 @@ def acting(**more: Any) -> dict[str, Any]:
             "reflect": ScriptedReflector(), **more}  # fmt: skip
 
 
-# -- failing ------------------------------------------------------------------------------------------------
+def cycles(story: Story, clock: VirtualClock) -> list[float]:
+    """When each cycle of it ended, as they do."""
+    times: list[float] = []
+    story.agent.events.subscribe(LoopCompleted, lambda event: times.append(clock.elapsed))
+    return times
 
 
 async def test_failing_cycles_in_a_row_open_one_alert_that_says_where_and_why(clock: VirtualClock) -> None:
@@ -110,29 +114,17 @@ async def test_a_cycle_that_was_interrupted_neither_closes_the_alert_nor_counts(
 
 
 async def test_each_wait_grows_while_the_agent_keeps_failing_and_is_told(clock: VirtualClock) -> None:
-    story = Story(clock, interval=0.25, health={"backoff": 1.0, "failing_after": 3}, sense=Module())
-    times: list[float] = []
-    story.agent.events.subscribe(LoopCompleted, lambda event: times.append(clock.elapsed))
+    sense = ScriptedSense([*[OSError("no")] * 8, *[None] * 3], then=OSError("no"))
+    story = Story(clock, interval=0.25, health={"backoff": 1.0, "failing_after": 3}, sense=sense)
+    times = cycles(story, clock)
     async with story.agent:
-        await clock.sleep(40)
+        await clock.sleep(500)
     waits = [round(after - before, 3) for before, after in pairwise(times)]
-    assert waits[:7] == [0.25, 0.25, 1.0, 2.0, 4.0, 8.0, 16.0]
+    assert waits[:11] == [0.25, 0.25, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 0.25, 0.25, 0.25], "it ends with the failures"
     steps = [event for event in story.of(RecoveryStep) if event.step == "back_off"]
     assert [event.reason for event in steps[:3]] == [f"the next cycle waits {seconds} s" for seconds in (1, 2, 4)]
-    assert {event.alert_id for event in steps} == {story.of(HealthAlert)[0].alert_id}
-
-
-async def test_backing_off_ends_with_the_failures(clock: VirtualClock) -> None:
-    script = [*[OSError("no")] * 6, *[None] * 3]
-    story = Story(
-        clock, interval=0.25, health={"backoff": 1.0, "failing_after": 3}, sense=ScriptedSense(script, then=None)
-    )
-    times: list[float] = []
-    story.agent.events.subscribe(LoopCompleted, lambda event: times.append(clock.elapsed))
-    async with story.agent:
-        await clock.sleep(20)
-    waits = [round(after - before, 3) for before, after in pairwise(times)]
-    assert waits[6:9] == [0.25] * 3
+    assert {event.alert_id for event in steps[:6]} == {story.of(HealthAlert)[0].alert_id}
+    assert "warning stalled" not in story.told
 
 
 async def test_a_continuous_agent_that_fails_backs_off_too(clock: VirtualClock) -> None:
@@ -179,21 +171,16 @@ class FallingBack:
         self.is_degraded = False
 
 
-async def test_a_restart_that_does_not_help_is_followed_by_degraded_mode(clock: VirtualClock) -> None:
+async def test_a_restart_that_does_not_help_is_followed_by_degraded_mode_until_the_agent_was_well_for_a_while(
+    clock: VirtualClock,
+) -> None:
     planner = FallingBack()
     story = Story(clock, **acting(plan=planner))
     async with story.agent:
         await clock.sleep(20.5)
         assert story.agent.stats.outcomes["degraded"] > 0
-    assert story.told == ["warning failing", "restart", "restart", "degrade", "recovered failing"]
-    assert planner.told == ["the model is away"]
-
-
-async def test_degraded_mode_lasts_until_the_agent_was_well_for_a_while(clock: VirtualClock) -> None:
-    planner = FallingBack()
-    story = Story(clock, **acting(plan=planner))
-    async with story.agent:
-        await clock.sleep(60)
+        assert story.told == ["warning failing", "restart", "restart", "degrade", "recovered failing"]
+        await clock.sleep(39.5)
         assert planner.told == ["the model is away"]
         await clock.sleep(12)
         assert planner.told == ["the model is away", "restore"]
@@ -219,38 +206,30 @@ async def test_the_standard_planner_is_degraded_and_restored_as_a_step_that_is_t
         assert "restore" in story.told
 
 
-async def test_when_nothing_helps_the_agent_pauses_with_a_critical_alert(clock: VirtualClock) -> None:
+async def test_when_nothing_helps_the_agent_pauses_with_a_critical_alert_until_it_is_resumed_and_well(
+    clock: VirtualClock,
+) -> None:
     module = Module()
     story = Story(clock, sense=module, health={"failing_after": 2, "max_restarts": 3})
-    await story.agent.start()
-    await clock.sleep(30)
-    assert story.agent.state == "paused"
-    assert story.told == ["warning failing", "restart", "restart", "restart", "pause", "critical failing"]
-    warning, critical = story.of(HealthAlert)
-    assert critical.message == "paused, sense keeps failing: no route"
-    assert critical.alert_id == warning.alert_id
-    assert critical.since == warning.since
-    assert "3 restarts within 60 s" in story.of(RecoveryStep)[-1].reason
-    assert module.opened == 4
-    cycles = story.agent.stats.total_cycles
-    await clock.sleep(100)
-    assert story.agent.stats.total_cycles == cycles == 8
-    await story.agent.stop()
-
-
-async def test_after_resume_a_good_cycle_closes_the_critical_alert(clock: VirtualClock) -> None:
-    module = Module()
-    story = Story(clock, sense=module, health={"failing_after": 1, "max_restarts": 1})
-    await story.agent.start()
-    await clock.sleep(10)
-    assert story.agent.state == "paused"
-    module.broken = False
-    await story.agent.resume()
-    await clock.sleep(1)
-    assert story.told[-1] == "recovered failing"
-    assert story.of(HealthRecovered)[0].alert_id == story.of(HealthAlert)[0].alert_id
-    assert story.open == []
-    await story.agent.stop()
+    async with story.agent:
+        await clock.sleep(30)
+        assert story.agent.state == "paused"
+        assert story.told == ["warning failing", "restart", "restart", "restart", "pause", "critical failing"]
+        warning, critical = story.of(HealthAlert)
+        assert critical.message == "paused, sense keeps failing: no route"
+        assert critical.alert_id == warning.alert_id
+        assert critical.since == warning.since
+        assert "3 restarts within 60 s" in story.of(RecoveryStep)[-1].reason
+        assert module.opened == 4
+        total = story.agent.stats.total_cycles
+        await clock.sleep(100)
+        assert story.agent.stats.total_cycles == total == 8
+        module.broken = False
+        await story.agent.resume()
+        await clock.sleep(1)
+        assert story.told[-1] == "recovered failing"
+        assert story.of(HealthRecovered)[0].alert_id == warning.alert_id
+        assert story.open == []
 
 
 async def test_restarts_that_lie_far_enough_apart_do_not_add_up(clock: VirtualClock) -> None:
@@ -343,11 +322,26 @@ async def test_a_cycle_that_is_slower_is_slow_until_one_is_not(
     assert story.of(HealthAlert)[0].message == f"a cycle took {said}"
 
 
-async def test_less_than_a_second_is_never_slow_by_itself(clock: VirtualClock) -> None:
-    story = Story(clock, sense=ScriptedSense([*[None] * 20, lambda: clock.sleep(0.9)], then=None))
+RETRIED = {"timeout": 0.5, "retries": 1, "backoff": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("script", "phase", "seconds"),
+    [([*[None] * 20, 0.9], {}, 40), ([299.0], {"timeout": 300.0}, 298), ([OSError("no")] * 9, RETRIED, 3.5),
+     ([], {}, 1000)],
+    ids=["less than a second", "within its deadline", "before the next attempt", "all well"],
+)  # fmt: skip
+async def test_nothing_is_said_of_what_is_neither_slow_nor_stuck(
+    clock: VirtualClock, script: list[Any], phase: dict[str, float], seconds: float
+) -> None:
+    sense = ScriptedSense(
+        [partial(clock.sleep, each) if isinstance(each, float) else each for each in script], then="x"
+    )
+    story = Story(clock, phases={"sense": phase}, **acting(sense=sense))
     async with story.agent:
-        await clock.sleep(40)
-    assert story.told == []
+        await clock.sleep(seconds)
+        assert story.told == []
+        assert story.agent.health.is_calm()
 
 
 async def test_a_cycle_that_acts_is_not_slow_because_most_cycles_are_idle(clock: VirtualClock) -> None:
@@ -361,33 +355,6 @@ async def test_a_cycle_that_acts_is_not_slow_because_most_cycles_are_idle(clock:
         await clock.sleep(100)
         assert story.agent.stats.outcomes["acted"] == 5
     assert story.told == []
-
-
-# -- stuck --------------------------------------------------------------------------------------------------
-
-
-async def test_a_phase_within_its_deadline_is_not_stuck_however_long(clock: VirtualClock) -> None:
-    story = Story(
-        clock, phases={"sense": {"timeout": 300.0}}, sense=ScriptedSense([lambda: clock.sleep(299)], then=None)
-    )
-    async with story.agent:
-        await clock.sleep(298)
-        assert story.told == []
-
-
-async def test_waiting_for_the_next_attempt_is_not_taken_for_a_stuck_phase(clock: VirtualClock) -> None:
-    phases = {"sense": {"timeout": 0.5, "retries": 1, "backoff": 4.0}}
-
-    async def sense() -> list[Perception]:
-        raise OSError("no")
-
-    story = Story(clock, phases=phases, sense=sense)
-    async with story.agent:
-        await clock.sleep(3.5)
-        assert story.told == []
-
-
-# -- stalled ------------------------------------------------------------------------------------------------
 
 
 class Oversleeps:
@@ -440,22 +407,4 @@ async def test_a_paused_agent_is_not_stalled_nor_is_one_that_goes_on_after_a_lon
         await clock.sleep(5)
     async with story.agent:
         await clock.sleep(5)
-    assert story.told == []
-
-
-async def test_backing_off_is_not_stalled(clock: VirtualClock) -> None:
-    story = Story(clock, health={"backoff": 60.0, "failing_after": 3}, sense=Module())
-    async with story.agent:
-        await clock.sleep(500)
-    assert "warning stalled" not in story.told
-
-
-# -- in sum -------------------------------------------------------------------------------------------------
-
-
-async def test_nothing_is_said_while_all_is_well(clock: VirtualClock) -> None:
-    story = Story(clock, **acting())
-    async with story.agent:
-        await clock.sleep(1000)
-        assert story.agent.health.is_calm()
     assert story.told == []
