@@ -100,9 +100,14 @@ class Spar:
                 raise
         return Answer(process.returncode, out, err)
 
-    def here(self, *words: str) -> Answer:
-        """Run a command in this process of which nothing stays open, though others of its name leave something."""
-        return Answer(*run_here([*words], str(self.folder), self.environ))
+    def here(self, *words: str, typed: bytes | None = None) -> Answer:
+        """Run a command in this process of which nothing stays open, though others of its name leave something.
+
+        Args:
+            typed: What somebody types at the terminal that standard input is then.
+        """
+        folder, is_typed = str(self.folder), typed is not None
+        return Answer(*run_here([*words], folder, self.environ, typed or b"", is_typed=is_typed))
 
     until = staticmethod(until)
 

@@ -120,7 +120,15 @@ def runs_here(environ: dict[str, str]) -> bool:
     )
 
 
-def run_here(words: list[str], folder: str, environ: dict[str, str], stdin: bytes = b"") -> tuple[int, bytes, bytes]:
+class Typed(io.BytesIO):
+    """Standard input that says that it is a terminal, and is typed into."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def run_here(words: list[str], folder: str, environ: dict[str, str], stdin: bytes = b"", *,
+             is_typed: bool = False) -> tuple[int, bytes, bytes]:  # fmt: skip
     """Run one command in this process, and return its exit code, its output and its errors.
 
     Beginning a process for each would take longer than all that they do.
@@ -134,7 +142,7 @@ def run_here(words: list[str], folder: str, environ: dict[str, str], stdin: byte
             os.environ.update(environ)
             sys.path[:0] = [folder]
             importlib.invalidate_caches()
-            sys.stdin = io.TextIOWrapper(io.BytesIO(stdin), "utf-8", "surrogateescape")
+            sys.stdin = io.TextIOWrapper((Typed if is_typed else io.BytesIO)(stdin), "utf-8", "surrogateescape")
             sys.stdout, sys.stderr = out, err
             run_command(words)
     except SystemExit as end:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import getpass
-import os
-import pty
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.process.conftest import PATIENCE, Service, Spar
+from tests.process.conftest import Service, Spar
 
 pytestmark = pytest.mark.process
 
@@ -70,10 +66,10 @@ class Asks:
         spar.write(CONFIG)
         self.service = Service(spar).ready()
 
-    def restart(self) -> None:
-        """Killed at once, and begun again."""
+    def restart(self, **environ: str) -> None:
+        """Killed at once, and begun again with these variables."""
         self.service.kill()
-        self.service = Service(self.spar).ready()
+        self.service = Service(self.spar, environ=environ).ready()
 
     def send(self, text: str) -> dict[str, Any]:
         """A message; the approval that it asks for."""
@@ -216,21 +212,10 @@ def test_what_is_typed_wrong_is_said_in_a_sentence_and_at_a_terminal_nothing_but
     assert asks.status(found["id"]) == "pending"
     assert [line for line in asks.service.log if line["level"] == "error"] == []
 
-    def answer(typed: bytes) -> int:
-        ours, theirs = pty.openpty()
-        command = [sys.executable, "-m", "spar", "approvals", "approve", found["id"]]
-        process = spar.popen(command, cwd=spar.folder, env=spar.environ, stdin=theirs, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE)  # fmt: skip
-        os.close(theirs)
-        os.write(ours, typed)
-        process.communicate(timeout=PATIENCE)
-        os.close(ours)
-        return process.returncode
-
-    assert answer(b"\n") == 1
+    assert spar.here("approvals", "approve", found["id"], typed=b"\n").code == 1
     assert asks.status(found["id"]) == "pending"
     asks.still()
-    assert answer(b"y\n") == 0
+    assert spar.here("approvals", "approve", found["id"], typed=b"y\n").code == 0
     asks.done("careful")
 
     # The digest that a script expects must be the one that waits.
@@ -244,12 +229,19 @@ def test_what_is_typed_wrong_is_said_in_a_sentence_and_at_a_terminal_nothing_but
     asks.done("careful", "by digest")
 
 
-def test_without_a_service_it_says_so(spar: Any) -> None:
-    for command, why in (
-        (["list"], "there is no memory at"), (["show", "a"], "there is no memory at"),
-        (["approve", "a"], "there is no memory at"), (["deny", "a"], "there is no memory at"),
-        (["grants"], "there is no memory at"), (["revoke", "a"], "no service runs"),
-    ):  # fmt: skip
-        answer = spar("approvals", *command)
-        assert (answer.code, answer.out) == (69, "")
-        assert why in answer.err
+def test_a_kill_between_a_decision_and_its_entry_leaves_neither(asks: Asks) -> None:
+    """What is killed after it finds both: they are one transaction."""
+    asks.restart(SPAR_CRASH="audit.between:1")
+    asked, spar = asks.send("buy milk"), asks.spar
+    assert spar("approvals", "deny", asked["id"], "--yes").code != 0  # it died under it
+    asks.service.wait()
+
+    entries = spar("--json", "audit", "list").json  # read from the file of a service that is dead
+    assert asked["id"] not in [each["subject"] for each in entries]
+    assert [row["id"] for row in spar("--json", "approvals", "list").json] == [asked["id"]]
+    assert spar("audit", "verify").code == 0
+    asks.restart()
+    assert spar("approvals", "deny", asked["id"], "--yes").code == 0
+    assert (asks.status(asked["id"]), asks.deeds) == ("denied", [])
+    assert spar("--json", "audit", "list").json[0]["action"] == "approval.deny"
+    assert spar("audit", "verify").code == 0

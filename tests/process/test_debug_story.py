@@ -117,7 +117,7 @@ def test_the_story_of_a_debug_session(spar: Spar, start: Callable[..., Service])
     (failed,) = spar.until(lambda: spar("cycles", "list", "--failed", "--json").json, "the failed cycle")
     assert "calls" in spar("why", failed["cycle_id"]).out
     assert "there is no shelf '?'" in spar("why", failed["cycle_id"]).out
-    assert spar("cycles", "replay", failed["cycle_id"], "--json").json[0]["verdict"] == "same"
+    assert spar.here("cycles", "replay", failed["cycle_id"], "--json").json[0]["verdict"] == "same"
 
     # Last week backtested with the new rules before they go live.
     (spar.folder / "other.toml").write_text(CONFIG + RULES.replace('shelf = "?"', 'shelf = "letters"'))

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import getpass
-import os
-import pty
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from tests.process.conftest import PATIENCE
 
 pytestmark = pytest.mark.process
 
@@ -52,19 +46,6 @@ use = "mine:pay"
 [log]
 format = "json"
 """
-
-
-def at_a_terminal(spar: Any, typed: str, *arguments: str) -> int:
-    """How a command ends in a terminal at which this is typed."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "spar", *arguments]
-    with spar.popen(command, cwd=spar.folder, env=spar.environ, stdin=theirs, stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE) as process:  # fmt: skip
-        os.write(ours, f"{typed}\n".encode())
-        process.communicate(timeout=PATIENCE)
-    os.close(theirs)
-    os.close(ours)
-    return process.returncode
 
 
 @pytest.mark.parametrize(
@@ -118,7 +99,7 @@ def test_a_call_that_died_is_in_doubt_until_somebody_says_what_became_of_it(
             == f"Error: no call in doubt 'zz'; known: {found['id']}; spar calls list --status all shows them\n"
         ), command
 
-    assert at_a_terminal(spar, "n", "calls", "resolve", found["id"], "done") == 1
+    assert spar.here("calls", "resolve", found["id"], "done", typed=b"n\n").code == 1
     assert [each["id"] for each in spar("calls", "list", "--json").json] == [found["id"]]
 
     resolved = spar("calls", "resolve", found["id"], "done", "--output", '"paid"', "--by", "the bank")
