@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -107,6 +108,7 @@ def test_sensors_are_where_main_is_and_go_on_elsewhere_after_a_kill(machines: li
 
         until(lambda: sorted(number for _, number in owners()) == [0, 256], "the new machine owning all")
         assert (left, 0) in owners()
+        assert re.search(r"spar_node_partitions\{.*\} 0.0", services[1 - sensing].get("/metrics").text)
         assert services[1 - sensing].stop() == 0
         machines[0].drop("f3.txt", "three")
         until(lambda: "f3.txt" in seen(url), "the third file seen by the new machine")

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pwd
+import re
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -305,6 +306,8 @@ async def test_the_status_says_how_many_wait_and_for_how_long(keeps: Keeps) -> N
         told = service.status()["agent"]["approvals"]
         assert told["pending"] == 2
         assert told["oldest_age_seconds"] == pytest.approx((datetime.now(UTC) - NOW).total_seconds() + 120, abs=10)
+        page = service.metrics.render()[0].decode()
+        assert re.search(r'spar_approvals_oldest_seconds\{agent="main"\} [1-9]', page)
         assert service.waiting.pending(NOW + 2 * HOUR) == []
 
 

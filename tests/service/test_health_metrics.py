@@ -12,17 +12,21 @@ from prometheus_client.parser import text_string_to_metric_families as read_plai
 from memory import Memory
 from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
+from reflection.reflect import Reflect
 from spar import Agent, __version__
+from spar.channels.conversations import ChannelAttachment
+from spar.errors import PermanentError, TransientError
 from spar.events import LoopCompleted
 from spar.facts import PutAside
 from spar.health.judge import Pressure, ResourceBounds
 from spar.observe.stats import MOST_TOOLS
+from spar.ports.channel import ChannelSpec
 from spar.protocols import SensorContext, SensorSpec
 from spar.records.journal import Item
 from spar.service.agent_metrics import HEALTH, PER_AGENT, PUSHED
 from spar.service.metrics import MOST_VALUES, OTHER, Metrics, bounded
-from spar.testing import ScriptedSense, VirtualClock
-from spar.types import Action, Call, CallResult, Perception
+from spar.testing import MemoryChannel, RecordingStore, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
+from spar.types import Action, Call, CallResult, Experience, Perception
 from tests.journal.left import left_behind, opened, planned, started
 
 
@@ -152,9 +156,53 @@ async def test_restarts_quarantine_and_steps_are_told_by_child(clock: VirtualClo
             ("sensor:ok",): 0,
         }
         assert samples(agent, "spar_recovery_steps_total")["restart",] > 0
+        assert samples(agent, "spar_alerts_active")["failing",] == 1
+        assert samples(agent, "spar_sensor_state")["flaky", "quarantined"] == 1
+        assert samples(agent, "spar_sensor_overdue_seconds")["flaky",] > 0
         flaky.is_well = True
         await clock.sleep(700)
         assert samples(agent, "spar_quarantined")["sensor:flaky",] == 0
+        assert samples(agent, "spar_sensor_state")["flaky", "ok"] == 1
+        assert samples(agent, "spar_sensor_overdue_seconds")["flaky",] == 0
+
+
+async def test_what_waits_for_its_turn_and_what_a_channel_cannot_send_is_told(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    async def plan(perceptions: Any) -> Action | None:
+        return Action(output="fine") if perceptions else None
+
+    line = MemoryChannel(fails=[PermanentError("no such person"), *[TransientError("down")] * 9])
+    attach = ["senders", ChannelAttachment([ChannelSpec("line", line)])]
+    settings = {"senders": {"allow": [{"senders": ["line:bob"]}]}}
+    memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
+    agent = Agent(plan=plan, memory=memory, clock=clock, settings=settings, attach=attach)
+    async with agent:
+        assert samples(agent, "spar_channel_up") == {("line", "receive"): 1, ("line", "send"): 1}
+        for number in range(2):
+            line.say(f"message {number}", "bob")
+            await clock.sleep(1)
+        assert samples(agent, "spar_channel_undelivered") == {("line",): 1}
+        assert samples(agent, "spar_channel_up")["line", "send"] == 0
+        await agent.pause()
+        waiting = samples(agent, "spar_items_waiting")[()]
+        await agent.submit("one more")
+        assert samples(agent, "spar_items_waiting")[()] == waiting + 1
+        await clock.sleep(7)
+        assert samples(agent, "spar_queue_oldest_seconds")["inbox",] == pytest.approx(7)
+
+
+async def test_what_the_store_does_not_take_is_lost_and_counted(clock: VirtualClock) -> None:
+    class Forgetful(RecordingStore):
+        async def store(self, experience: Experience) -> None:
+            raise PermanentError("the page is torn")
+
+    agent = Agent(sense=ScriptedSense(["x"], then=None), plan=ScriptedPlanner([Call("look")]), act=ScriptedActor(),
+                  reflect=Reflect(), memory=Forgetful(), clock=clock)  # fmt: skip
+    assert samples(agent, "spar_memory_writes_total")["lost",] == 0
+    async with agent:
+        await clock.sleep(60)
+        assert samples(agent, "spar_memory_writes_total")["lost",] == 1
 
 
 async def test_tools_without_end_overflow_into_one_series_and_that_is_counted() -> None:
