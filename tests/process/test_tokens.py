@@ -66,18 +66,6 @@ def test_tokens_are_made_and_revoked_while_the_service_runs_and_while_it_does_no
     assert spar("memory", "verify").code == 0
 
 
-def test_a_wrong_command_is_told_what_is_right(spar: Spar) -> None:
-    for arguments, code, words in (
-        (("ci", "--scopes", "root"), 64, "'root': must be of read, operate, step, approve, admin"),
-        (("ci", "--scopes", ","), 64, "'--scopes': ',': must be of read"),
-        (("ci",), 64, "--scopes"),
-        (("C I", "--scopes", "read"), 64, "small letters"),
-        (("ci", "--scopes", "read", "--days", "0"), 64, "--days"),
-    ):
-        refused = spar("tokens", "create", *arguments)
-        assert (refused.code, words in refused.err) == (code, True), refused
-
-
 def test_a_token_stands_in_no_log_list_row_or_command_line(spar: Spar, start: Callable[..., Service]) -> None:
     spar.popen = subprocess.Popen  # for a command line of its own
     service = start("--set", "log.level=debug", "--set", 'log.file="spar.log"', "--set", "log.format=json").ready()

@@ -1,23 +1,25 @@
-"""One life of an agent whose session begins anew in the middle of a run, with more that waits; run as a process.
+"""A reset in the middle of a run, with more that waits: a death at each of its steps leaves all of it or nothing.
 
-`python life_with_resets.py FOLDER begin|plan|end`: the first life says some things and resets, in the middle of a call
-or of a plan; it is told by `SPAR_CRASH` where to die. The second one lets everything come to its end, and prints what
-is so.
+What a process leaves that dies at a step is what stands on disk then: the folder is copied there, and the second life
+of the agent begins with the copy. Each life is one of `life`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from memory import Memory
 from memory.care.integrity import verify
-from spar import Action, Agent, Call, Context, Perception, tool
+from spar import Action, Agent, Call, Context, Perception, failpoints, tool
 
+#: Where the first life is cut off in the middle of a reset, and whether the reset is there afterwards.
+STEPS = {"session.reset_told": False, "session.reset": False, "session.reset_kept": True}
 RUNS = ("first", "long", "waiting", "steered", "other")
 
 
@@ -26,6 +28,8 @@ def _lines(path: Path) -> list[str]:
 
 
 async def life(folder: Path, which: str) -> dict[str, Any]:
+    """Say some things and reset, in the middle of a call ("begin") or of a plan ("plan"); or let everything come to its
+    end ("end"), and return what is so."""
     is_first = which != "end"
     planned: list[str] = []
 
@@ -83,5 +87,51 @@ async def life(folder: Path, which: str) -> dict[str, Any]:
     return found
 
 
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(life(Path(sys.argv[1]), sys.argv[2]))))
+def ends_of(folder: Path, which: str) -> dict[str, dict[str, Any]]:
+    """Return what is so after a second life, by the step at which the first one was cut off."""
+    left: dict[str, Path] = {}
+
+    def keep(label: str) -> None:
+        if label in STEPS and label not in left:
+            left[label] = shutil.copytree(folder / "first", folder / label)
+
+    (folder / "first").mkdir()
+    failpoints.armed.append(keep)
+    try:
+        asyncio.run(life(folder / "first", which))
+    finally:
+        failpoints.armed.remove(keep)
+    assert not [each for each in left.values() if (each / "promised").exists()]
+    return {label: asyncio.run(life(each, "end")) for label, each in left.items()}
+
+
+def check(found: dict[str, Any], *, is_reset: bool, doubts: int) -> None:
+    """All of a reset has happened, or nothing of it."""
+    assert found["verified"] == []
+    assert found["open"] == 0
+    assert found["first"] == ["ok", ""]
+    assert found["other"] == ["ok", ""]
+    assert found["after"] == []
+    ends = {name: found[name] for name in ("long", "waiting", "steered")}
+    if is_reset:
+        assert list(ends.values()) == [["error", "reset"]] * 3
+        assert found["ordinal"] == 2
+        assert found["kinds"].count("reset") == 1
+        assert found["read"] == []
+    else:
+        assert "reset" not in {error for _, error in ends.values()}
+        assert found["ordinal"] == 1
+        assert "reset" not in found["kinds"]
+        assert found["read"][:2] == ["first", "long"]
+    assert found["doubts"] == doubts  # nobody knows what became of the call that was cut off
+
+
+@pytest.mark.parametrize(("which", "doubts"), [("begin", 1), ("plan", 0)])
+def test_cut_off_at_each_step_of_a_reset_all_of_it_is_there_or_nothing(tmp_path: Path, which: str, doubts: int) -> None:
+    ends = ends_of(tmp_path, which)
+
+    assert ends.keys() == STEPS.keys()
+    for label, found in ends.items():
+        check(found, is_reset=STEPS[label], doubts=doubts)
+        if which == "plan":  # what was being planned is planned again only without the reset
+            assert (found["planned"].count("long") == 1) == STEPS[label], label
