@@ -261,7 +261,7 @@ def _of_earlier_format(file: Path) -> None:
 
 
 TROUBLES: Final[dict[str, tuple[Any, int, str]]] = {
-    "missing": (_missing, 69, "there is no memory at"),
+    "missing": (_missing, 69, "the first 'spar run' makes it"),
     "no database": (_no_database, 65, "is not a database"),
     "later": (_of_later_format, 69, "was written by a newer version (format 999"),
     "earlier": (_of_earlier_format, 69, "has the older format 6; open it once for writing"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -88,18 +87,6 @@ def test_json_may_be_asked_for_behind_the_command(spar: Any) -> None:
 # -- without a service
 
 
-@pytest.mark.parametrize(
-    "command",
-    [["status"], ["pause"], ["resume"], ["stop"], ["reload"], ["send", "hello"], ["runs", "wait", "x"]],
-    ids=" ".join,
-)
-def test_without_a_service_a_command_says_so_and_exits_with_69(spar: Any, command: list[str]) -> None:
-    answer = spar(*command)
-
-    assert (answer.code, answer.out) == (69, "")
-    assert answer.err == f"Error: no service runs on {spar.folder}/state; start it with: spar run\n"
-
-
 @pytest.mark.parametrize("command", [
     [], ["frobnicate"], ["run", "--frobnicate"], ["send"], ["step", "dream"], ["step", "sense", "[]"],
     ["step", "plan", "{"], ["step", "plan", "@missing.json"], ["step", "plan", '{"no": "list"}'],
@@ -116,17 +103,6 @@ def test_what_is_typed_wrong_exits_with_64(spar: Any, command: list[str]) -> Non
 
 def test_a_misspelt_command_is_guessed(spar: Any) -> None:
     assert "did you mean 'status'" in spar("statsu").err
-
-
-@pytest.mark.parametrize(
-    "command", [["cycles", "list"], ["cycles", "show", "abc"], ["memory", "search", "x"]], ids=" ".join
-)
-def test_before_the_first_run_there_is_no_memory_and_that_is_said(spar: Any, command: list[str]) -> None:
-    answer = spar(*command)
-
-    assert (answer.code, answer.out) == (69, "")
-    assert "the first 'spar run' makes it" in answer.err
-    assert not spar.state.exists()
 
 
 def test_init_writes_the_commented_defaults_once_and_overwrites_nothing(spar: Any) -> None:
@@ -208,14 +184,6 @@ def test_a_configuration_of_an_earlier_build_is_used_after_its_names_were_fixed(
     assert "config.toml:2: acting.max_output: cannot be renamed: largest_result is set beside it" in both.err
 
 
-def test_parts_lists_what_can_be_named_and_who_ships_it(spar: Any) -> None:
-    listed = spar("--json", "config", "parts").json
-
-    assert {"directory", "rules", "note", "sqlite"} <= {part["name"] for part in listed}
-    assert spar("config", "parts", "--broken").out == "none\n"
-    assert "directory" in spar("config", "parts").out
-
-
 def test_plugins_turned_off_leaves_only_the_parts_in_the_box(spar: Any) -> None:
     plugin = spar.folder / "stranger-1.0.dist-info"
     plugin.mkdir()
@@ -232,28 +200,6 @@ def test_plugins_turned_off_leaves_only_the_parts_in_the_box(spar: Any) -> None:
 
 
 # -- with a service
-
-
-def test_json_is_one_value_for_every_command(running: Any) -> None:
-    spar = running.spar
-    run = spar("--json", "send", "--no-wait", "hello").json
-    assert set(run) == {"run_id", "accepted_at"}
-    assert spar("--json", "runs", "wait", run["run_id"]).json["status"] == "ok"
-    assert spar("--json", "status").json["pid"] == running.process.pid
-    assert spar("--json", "reload").json["changed"] == []
-    assert spar("--json", "pause").json == {"agent": "main", "before": "running", "after": "paused"}
-    assert spar("--json", "step", "sense").json == []
-    assert spar("--json", "resume").json["after"] == "running"
-
-
-def test_status_tells_the_story_on_one_screen(running: Any) -> None:
-    running.spar("send", "hello")
-
-    shown = running.spar("status").out
-
-    words = ("agent main: running", "cycles", "sensor   inbox: ok", "tool     shell: sandbox level", "session  main")
-    for word in (*words, f"process {running.process.pid}", "configuration config.toml", "http     http://"):
-        assert word in shown
 
 
 RULES = """
@@ -382,48 +328,25 @@ def test_a_step_alone_with_nothing_before_it_says_so(spar: Any) -> None:
     (spar.state / "last-step.json").write_text("{broken")
     assert "begin anew with: spar step sense" in spar("step", "act").err
     assert spar("--json", "step", "sense").json == []
+    assert spar("cycles", "list").out == "no cycles yet\n"
 
 
-def test_the_shell_runs_what_is_piped_in_and_starts_and_stops_the_agent(spar: Any) -> None:
+def test_the_shell_runs_what_is_piped_in_and_a_script_that_fails_exits_with_1(spar: Any) -> None:
     script = (
         b"from spar import Perception\nfor i in range(2):\n    print(i, await agent.step_sense())\nprint(agent.state)\n"
         b"await agent.start()\nr = await agent.submit('how are you?')\nprint((await agent.wait(r.run_id)).output)\n"
     )
-
-    answer = spar("shell", stdin=script)
+    failing = (b"1/0\n", b"def f(:\n", b"await agent.pause()\n")
+    answer, *failed = in_one_process([(spar, ["shell"], each) for each in (script, *failing)])
 
     assert answer.code == 0, answer
     assert answer.out.startswith("0 []\n1 []\ncreated\nI am well"), answer
     assert spar("--json", "cycles", "list").json[0]["outcome"] == "acted"
-
-
-def test_a_script_that_fails_exits_with_1(spar: Any) -> None:
-    scripts = (b"1/0\n", b"def f(:\n", b"await agent.pause()\n")
-    for script, answer in zip(scripts, in_one_process([(spar, ["shell"], script) for script in scripts]), strict=True):
-        assert (answer.code, "Error" in answer.err) == (1, True), (script, answer)
-
-
-def test_the_shell_of_a_running_service_is_refused(running: Any) -> None:
-    assert running.spar.here("shell").code == 73
+    for each, answer in zip(failing, failed, strict=True):
+        assert (answer.code, "Error" in answer.err) == (1, True), (each, answer)
 
 
 # -- pipes
-
-
-def test_a_reader_that_goes_away_is_no_error(spar: Any) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "spar", "config", "schema"],
-        cwd=spar.folder,
-        env=spar.environ,
-        stdout=writer,
-        stderr=subprocess.PIPE,
-    )
-    os.close(writer)
-    _, err = process.communicate(timeout=PATIENCE)
-
-    assert (process.returncode, err) == (0, b"")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -440,46 +363,3 @@ def test_an_output_that_cannot_be_written_is_one_sentence(spar: Any) -> None:
 
     assert done.returncode == 1
     assert done.stderr.decode() == "Error: standard output cannot be written: No space left on device\n"
-
-
-def test_the_tape_is_empty_then_listed_exported_and_explained_with_and_without_a_service(
-    spar: Any, service: Any
-) -> None:
-    assert spar("cycles", "list").out == "no cycles yet\n"
-    assert spar("--json", "cycles", "list").json == []
-    assert spar("--json", "memory", "search", "x").json == []
-    assert spar("cycles", "show", "abc").code == 1
-
-    spar("send", "note: one")
-    spar.until(lambda: spar("--json", "memory", "search").json, "the experience")
-    answer = spar("--json", "memory", "export", "out.jsonl")
-    assert answer.json == {"exported": 1}
-    assert json.loads((spar.folder / "out.jsonl").read_text())["success"] is True
-    assert spar("memory", "export", "no/such/folder/x").code == 73
-
-    spar("send", "note: two")
-    spar.until(lambda: spar("--json", "cycles", "list").json[1:], "two cycles")
-    ids = [cycle["cycle_id"] for cycle in spar("--json", "cycles", "list").json]
-    answer = spar("cycles", "show", ids[0][:4])
-    assert answer.code == 1
-    assert "Traceback" not in answer.err
-    assert spar("--json", "cycles", "show", ids[0]).json["cycle_id"] == ids[0]
-    assert spar("--json", "cycles", "show", "last").json["cycle_id"] == ids[0]
-
-    for is_running in (True, False):
-        answer = spar("--json", "why-not", "*").json
-        [fired] = [look["rule"] for look in answer["answers"] if look["matches"]]
-        assert fired in answer["decided"]
-        assert all(look["why"] for look in answer["answers"])
-        assert "is not met" in spar("why-not", answer["answers"][0]["rule"]).out
-        chain = spar("--json", "why").json
-        assert [call["because"][0]["text"] for call in chain["calls"]] == [f"planned by rule {fired!r}"]
-        assert f"+ {fired}: it matches" in [look["text"] for look in chain["rules"][0]["because"]]
-        assert "policy (as it is now): lets it run\n" in spar("why", chain["cycle"][:12]).out
-        assert spar("why", "nosuch").code == 1
-        wrong = spar("why-not", f"{fired}x")
-        assert (wrong.code, f"did you mean {fired!r}?" in wrong.err) == (1, True)
-        assert spar("why-not", fired, "nosuch").code == 1
-        if is_running:
-            assert spar("--json", "stop").json["after"] == "stopped"
-            assert service.wait() == 0
