@@ -43,15 +43,17 @@ def tell():
     print(json.dumps([code, names, lines, looks, apart]), file=sys.stderr)
 atexit.register(tell)
 from spar.cli.main import main
-try:
-    main(sys.argv[1:])
-except SystemExit as end:
-    code = end.code
+code = 0
+for command in " ".join(sys.argv[1:]).split(" , "):
+    try:
+        main(command.split())
+    except SystemExit as end:
+        code = code or end.code
 """
 
 
 class Start(NamedTuple):
-    """Cost of a command: the modules it imported, the lines of those of the project, the runs of the garbage collector,
+    """Cost of commands: the modules they imported, the lines of those of the project, the runs of the garbage collector,
     and the objects that the collector need not look at."""
 
     modules: set[str]
@@ -67,18 +69,13 @@ class Start(NamedTuple):
 
 
 def start_of(spar: Any, *arguments: str, terminal: bool = False) -> Start:
-    """Return what a command took when it ends well."""
+    """Return what commands took together, a comma between any two, when they end well."""
     program = f"import sys; sys.stdout.isatty = lambda: True\n{PROGRAM}" if terminal else PROGRAM
     done = subprocess.run([sys.executable, "-c", program, *arguments], cwd=spar.folder, env=spar.environ,
                           capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
     code, names, *counts = json.loads(done.stderr.splitlines()[-1])
     assert code == 0, done
     return Start(set(names), *counts)
-
-
-def modules(spar: Any, *arguments: str, terminal: bool = False) -> set[str]:
-    """Return the modules that a command has imported when it ends well."""
-    return start_of(spar, *arguments, terminal=terminal).modules
 
 
 def test_commands_that_ask_the_service_import_little(running: Any) -> None:
@@ -92,11 +89,10 @@ def test_commands_that_ask_the_service_import_little(running: Any) -> None:
 
 def test_commands_that_read_the_store_import_no_service(running: Any) -> None:
     running.spar("send", "hello")
-    for arguments in (["cycles", "list"], ["memory", "search", "hello"], ["memory", "verify"]):
-        start = start_of(running.spar, *arguments)
-        assert not start.modules & {*OF_A_SERVICE, *OF_ALL_SETTINGS}, arguments
-        assert no_replay(start.modules), arguments
-        start.check(arguments, 350, 22_000)
+    start = start_of(running.spar, *"cycles list , memory search hello , memory verify".split())
+    assert not start.modules & {*OF_A_SERVICE, *OF_ALL_SETTINGS}
+    assert no_replay(start.modules)
+    start.check("all three", 350, 22_000)
 
 
 def no_replay(modules: set[str]) -> bool:
@@ -129,16 +125,15 @@ def test_commands_that_decide_again_import_no_server(running: Any) -> None:
     spar = running.spar
     spar("send", "hello")
     spar.until(lambda: spar("cycles", "list", "--json").json, "the cycle")
-    for arguments in (["cycles", "replay"], ["backtest"]):
-        imported = modules(spar, *arguments)
-        assert not imported & {"uvicorn", "starlette", "prometheus_client", "textual", "rich", "openai",
-                               "spar.agent.agent", "spar.replay.shadow"}, arguments  # fmt: skip
+    imported = start_of(spar, "cycles", "replay", ",", "backtest").modules
+    assert not imported & {"uvicorn", "starlette", "prometheus_client", "textual", "rich", "openai",
+                           "spar.agent.agent", "spar.replay.shadow"}  # fmt: skip
 
 
 def test_what_draws_on_a_terminal_is_imported_there_alone(running: Any) -> None:
     running.spar("send", "hello")
 
-    assert "rich" in modules(running.spar, "sessions", "list", terminal=True)
+    assert "rich" in start_of(running.spar, "sessions", "list", terminal=True).modules
 
 
 @pytest.mark.parametrize(
