@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.process.chatting import PATIENCE, Chat
-from tests.process.conftest import Spar, until
+from tests.process.conftest import Spar, in_one_process, until
 from tests.process.conversation import STORY, House, Story, note, payment, story, talk
 from tests.process.template import Forked
 from tests.servers.llm_replies import Reply, pieces, says
@@ -187,13 +187,13 @@ def test_lines_of_a_pipe_are_messages_one_after_another(talk: House) -> None:
         "story": lambda text: says(pieces(STORY, 8)), "hello": hello, "fails": fails,
     }  # fmt: skip
     talk.told(**stories)
-    told = talk.spar("chat", talk.session, stdin=b"[story] go on\n\n[hello] and now")
+    lines = (b"[story] go on\n\n[hello] and now", b"[fails] well?\n")
+    told, failed = in_one_process([(talk.spar, ["chat", talk.session], each) for each in lines])
     assert (told.code, told.err) == (0, "")
     first, second = told.out.splitlines()
     assert first == STORY
     assert "\x1b" not in second
     assert "hello" in second
-    failed = talk.spar("chat", talk.session, stdin=b"[fails] well?\n")
     assert failed.code == 1
     assert "the run failed" in failed.err
     assert talk.spar.here("chat", talk.session, "--mode", "shout").code == 64

@@ -53,7 +53,7 @@ for command in " ".join(sys.argv[1:]).split(" , "):
 
 
 class Start(NamedTuple):
-    """Cost of commands: the modules they imported, the lines of those of the project, the runs of the garbage collector,
+    """Cost of commands: the modules imported, the lines of those of the project, the runs of the garbage collector,
     and the objects that the collector need not look at."""
 
     modules: set[str]
@@ -89,7 +89,7 @@ def test_commands_that_ask_the_service_import_little(running: Any) -> None:
 
 def test_commands_that_read_the_store_import_no_service(running: Any) -> None:
     running.spar("send", "hello")
-    start = start_of(running.spar, *"cycles list , memory search hello , memory verify".split())
+    start = start_of(running.spar, *["cycles", "list", ",", "memory", "search", "hello", ",", "memory", "verify"])
     assert not start.modules & {*OF_A_SERVICE, *OF_ALL_SETTINGS}
     assert no_replay(start.modules)
     start.check("all three", 350, 22_000)

@@ -8,7 +8,7 @@ import pytest
 
 from spar.evals.reading import read_cases
 from tests.evals.scripted import ScriptedModel
-from tests.process.conftest import Spar
+from tests.process.conftest import Answer, Spar, in_one_process
 from tests.servers.llm import served
 from tests.servers.llm_replies import Reply
 from tests.servers.llm_requests import Asked
@@ -35,20 +35,29 @@ def url() -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture
-def spar_with(spar: Spar, url: str) -> Spar:
-    """`spar` with the configurations good.toml and bad.toml."""
-    for model in ("good", "bad"):
-        (spar.folder / f"{model}.toml").write_text(CONFIG.format(model=model, url=url))
-    return spar
+ONE = ("eval", "--only", "thanks that need no answer", "--at-once", "1")
+FOUR = ("eval", "--only", "no reply", "--at-once", "1")
+PLAYED = {
+    "good": ("-c", "good.toml", *FOUR),
+    "bad": ("-c", "bad.toml", *ONE),
+    "against": ("-c", "bad.toml", "--json", *ONE, "--against", "good.toml"),
+    "side by side": ("-c", "bad.toml", *FOUR, "--against", "good.toml", "--repeat", "2"),
+    "away": ("-c", "away.toml", *FOUR),
+}
 
 
-ONE = ("--only", "thanks that need no answer", "--at-once", "1")
-FOUR = ("--only", "no reply", "--at-once", "1")
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory, url: str) -> dict[str, Answer]:
+    """What was said of cases that were played."""
+    spar = Spar(tmp_path_factory.mktemp("played"))
+    for model, place in {"good": url, "bad": url, "away": "http://127.0.0.1:9/v1"}.items():
+        (spar.folder / f"{model}.toml").write_text(CONFIG.format(model=model, url=place))
+    answers = in_one_process([(spar, words, b"") for words in PLAYED.values()])
+    return dict(zip(PLAYED, answers, strict=True))
 
 
-def test_cases_that_hold_are_listed_with_their_figures(spar_with: Spar) -> None:
-    answer = spar_with("-c", "good.toml", "eval", *FOUR)
+def test_cases_that_hold_are_listed_with_their_figures(played: dict[str, Answer]) -> None:
+    answer = played["good"]
 
     assert (answer.code, answer.err) == (0, "")
     lines = [line.split() for line in answer.out.splitlines() if line]
@@ -58,13 +67,11 @@ def test_cases_that_hold_are_listed_with_their_figures(spar_with: Spar) -> None:
     assert ["passed", "1.00", "0.51", "…", "1.00"] in lines
 
 
-def test_a_case_that_does_not_hold_says_why_and_the_code_is_1(spar_with: Spar) -> None:
-    answer = spar_with("-c", "bad.toml", "eval", *ONE)
+def test_a_case_that_does_not_hold_says_why_and_the_code_is_1(played: dict[str, Answer]) -> None:
+    assert played["bad"].code == 1
+    assert "silent: the answer is 'You are welcome!'" in played["bad"].out
 
-    assert answer.code == 1
-    assert "silent: the answer is 'You are welcome!'" in answer.out
-
-    value = spar_with("-c", "bad.toml", "--json", "eval", *ONE, "--against", "good.toml").json
+    value = played["against"].json
     configuration, other = value["configurations"]
     assert [each["configuration"] for each in (configuration, other)] == ["bad.toml", "good.toml"]
     first = configuration["trials"][0]
@@ -78,8 +85,8 @@ def test_a_case_that_does_not_hold_says_why_and_the_code_is_1(spar_with: Spar) -
     assert value["difference"]["passed"]["value"] == 1
 
 
-def test_two_configurations_stand_side_by_side_with_their_difference(spar_with: Spar) -> None:
-    answer = spar_with("-c", "bad.toml", "eval", *FOUR, "--against", "good.toml", "--repeat", "2")
+def test_two_configurations_stand_side_by_side_with_their_difference(played: dict[str, Answer]) -> None:
+    answer = played["side by side"]
 
     assert answer.code == 1
     lines = [line.split() for line in answer.out.splitlines() if line]
@@ -101,25 +108,25 @@ def test_two_configurations_stand_side_by_side_with_their_difference(spar_with: 
     ],
 )  # fmt: skip
 def test_what_cannot_be_played_is_refused(
-    spar_with: Spar, text: str, arguments: tuple[str, ...], code: int, words: str
+    spar: Spar, text: str, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
-    (spar_with.folder / "cases.yaml").write_text(text)
+    (spar.folder / "good.toml").write_text(CONFIG.format(model="good", url="http://127.0.0.1:9/v1"))
+    (spar.folder / "cases.yaml").write_text(text)
 
-    answer = spar_with.here("-c", "good.toml", "eval", "cases.yaml", *arguments)
+    answer = spar.here("-c", "good.toml", "eval", "cases.yaml", *arguments)
 
     assert answer.code == code, answer
     assert words in answer.err
     assert answer.out == ""
 
 
-def test_without_a_model_nothing_is_played(spar_with: Spar) -> None:
-    assert "plan.use = 'rules'" in (answer := spar_with.here("eval")).err
+def test_without_a_model_nothing_is_played(spar: Spar, played: dict[str, Answer]) -> None:
+    assert "plan.use = 'rules'" in (answer := spar.here("eval")).err
     assert answer.code == 78
 
-    (spar_with.folder / "away.toml").write_text(CONFIG.format(model="local", url="http://127.0.0.1:9/v1"))
-    answer = spar_with("-c", "away.toml", "eval", *FOUR)
+    answer = played["away"]
     assert answer.code == 69
-    assert answer.err.startswith("Error: no model can be asked: local cannot be reached")
+    assert answer.err.startswith("Error: no model can be asked: away cannot be reached")
     assert "0 of 4 trials were played" in answer.err
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from tests.process.conftest import Service, Spar
+from tests.process.conftest import Service, Spar, in_one_process
 from tests.servers.llm import served
 from tests.servers.llm_replies import Reply, ToolCall, says
 from tests.servers.llm_requests import Asked, content_of
@@ -111,13 +111,11 @@ def test_a_run_becomes_a_case_that_holds_when_it_is_played_and_reaches_nothing(
     assert (case["tools"]["weather"]["optional"], case["tools"]["wipe"]["approval"]) == (["unit"], "deny")
     assert case["expect"]["approvals"] == ["weather"]
 
-    played = spar("eval", "mine.yaml")
-    assert (played.code, played.err) == (0, ""), played
+    (spar.folder / "other.yaml").write_text(text.replace("12 degrees in Graz", "13 degrees in Graz"))
+    played, other = in_one_process([(spar, ["eval", name], b"") for name in ("mine.yaml", "other.yaml")])
+    assert (played.code, played.err, other.code) == (0, "", 1), played
     assert "pass" in played.out
     assert (spar.folder / "called").read_text() == called
-
-    (spar.folder / "mine.yaml").write_text(text.replace("12 degrees in Graz", "13 degrees in Graz"))
-    assert spar("eval", "mine.yaml").code == 1
 
 
 def test_a_cycle_is_added_as_its_run_and_a_case_is_written_once(spar: Spar, runs: tuple[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +17,7 @@ from spar.client import AsyncClient
 from spar.top.app import Top
 from spar.top.facts import Picture
 from spar.top.panels import health_of
-from tests.process.conftest import Spar
+from tests.process.conftest import Answer, Spar, in_one_process
 from tests.servers.recorded import BUILDS, Recording, answering, recording
 
 RUN_EVENTS = "GET /v1/runs/RUN/events"
@@ -53,16 +54,30 @@ def later(build: Recording) -> Recording:
     return answers
 
 
-@pytest.fixture(params=[*BUILDS, "later"])
-def build(request: pytest.FixtureRequest) -> Recording:
-    return later(recording("second_build")) if request.param == "later" else recording(request.param)
+VERSIONS = (*BUILDS, "later")
+
+
+def of_version(name: str) -> Recording:
+    return later(recording("second_build")) if name == "later" else recording(name)
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Answer]]]:
+    """What status, doctor and chat say beside each version."""
+    commands = ((["status"], b""), (["doctor"], b""), (["chat"], b"note: again\n/status\n"))
+    with ExitStack() as stack:
+        spars = [Spar(tmp_path_factory.mktemp(name)) for name in VERSIONS]
+        for name, spar in zip(VERSIONS, spars, strict=True):
+            stack.enter_context(answering(spar.state, of_version(name)))
+        said = in_one_process([(spar, *command) for spar in spars for command in commands])
+        yield {name: said[3 * number : 3 * number + 3] for number, name in enumerate(VERSIONS)}
 
 
 @pytest.mark.process
-def test_status_doctor_and_chat_work_beside_another_version(spar: Spar, build: Recording) -> None:
-    version = build[STATUS]["body"]["version"]
-    with answering(spar.state, build):
-        status, doctor, chat = spar("status"), spar("doctor"), spar("chat", stdin=b"note: again\n/status\n")
+@pytest.mark.parametrize("name", VERSIONS)
+def test_status_doctor_and_chat_work_beside_another_version(name: str, answers: dict[str, list[Answer]]) -> None:
+    version = of_version(name)[STATUS]["body"]["version"]
+    status, doctor, chat = answers[name]
     for answer in (status, doctor, chat):
         assert "Traceback" not in answer.out + answer.err, answer
     assert status.code == chat.code == 0, (status, chat)
@@ -76,7 +91,9 @@ def test_status_doctor_and_chat_work_beside_another_version(spar: Spar, build: R
 
 
 @pytest.mark.process
-async def test_top_shows_another_version(spar: Spar, build: Recording) -> None:
+@pytest.mark.parametrize("name", VERSIONS)
+async def test_top_shows_another_version(spar: Spar, name: str) -> None:
+    build = of_version(name)
     with answering(spar.state, build):
         app = Top(AsyncClient(spar.state))
         async with app.run_test(size=(140, 40)) as pilot:

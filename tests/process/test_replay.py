@@ -143,22 +143,21 @@ def test_an_answer_of_a_model_comes_from_the_record_and_a_request_that_differs_i
                             spar("cycles", "list", "--json").json, "four cycles")  # fmt: skip
         service.stop()
         asked = len(server.requests)
-        answer = spar("cycles", "replay", *(cycle["cycle_id"] for cycle in cycles), "--json")
-        assert [(again["verdict"], again["changes"]) for again in answer.json] == 4 * [("same", [])]
-
         other = spar.config.read_text().replace("recall = 0", 'recall = 0\ninstructions = "Be brief."')
         (spar.folder / "other.toml").write_text(other)
-        (again,) = spar("cycles", "replay", "last", "--config", "other.toml", "--json").json
+        of_other = ("cycles", "replay", "last", "--config", "other.toml", "--json")
+        same, unasked, answer = in_one_process([(spar, words, b"") for words in (
+            ("cycles", "replay", *(cycle["cycle_id"] for cycle in cycles), "--json"), of_other, (*of_other, "--ask")
+        )])  # fmt: skip
+        assert [(again["verdict"], again["changes"]) for again in same.json] == 4 * [("same", [])]
+        (again,) = unasked.json
         assert again["verdict"] == "unknown"
         assert {"part": "request", "what": "instructions"}.items() <= again["changes"][0].items()
         assert "Be brief." in again["changes"][0]["now"]
-        assert len(server.requests) == asked
-
-        answer = spar("cycles", "replay", "last", "--config", "other.toml", "--ask", "--json")
         assert re.match(r"1 request of about \d+ tokens: about 0\.\d+, by the 4 requests", answer.err)
         (again,) = answer.json
         assert (again["verdict"], [change["part"] for change in again["changes"]]) == ("differs", ["request"])
-        assert len(server.requests) == asked + 1
+        assert len(server.requests) == asked + 1, "the one that was wanted"
 
 
 def test_a_backtest_counts_what_differs_and_is_continued_from_its_checkpoint(recorded: Spar) -> None:
