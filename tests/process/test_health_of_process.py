@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any
 
 from spar.service import exit_codes as exits
-
-BLOCKING = """
-import pathlib, time
-
-def plan_blocks():
-    pathlib.Path("blocks").touch()
-    end = time.monotonic() + 60
-    while not pathlib.Path("let-go").exists() and time.monotonic() < end:
-        time.sleep(0.02)
-
-async def plan(perceptions):
-    plan_blocks()
-"""
 
 #: No module can make the loop itself fail: a fault of its own is put into it.
 BROKEN = """
@@ -35,13 +21,9 @@ async def plan(perceptions):
 """
 
 
-def planner(spar: Any, name: str, code: str) -> None:
-    (spar.folder / f"{name}.py").write_text(code)
-    spar.edit('[plan]\nuse = "rules"', f'[plan]\nuse = "{name}:plan"')
-
-
 def test_a_loop_that_fails_again_and_again_ends_the_process_with_70(spar: Any, start: Any) -> None:
-    planner(spar, "broken", BROKEN)
+    (spar.folder / "broken.py").write_text(BROKEN)
+    spar.edit('[plan]\nuse = "rules"', '[plan]\nuse = "broken:plan"')
     first = start()
 
     assert first.wait() == exits.GAVE_UP
@@ -60,30 +42,6 @@ def test_a_process_that_takes_too_much_memory_drains_and_ends_with_the_code_afte
     assert service.said("recovery step", step="shed")
     assert service.said("recovery step", step="drain")
     assert service.said("state changed", new="stopped")
-
-
-def dumps(service: Any) -> list[dict[str, Any]]:
-    return [line for line in service.log if line["msg"] == "state dump"]
-
-
-def test_sigusr1_is_answered_also_while_the_event_loop_is_blocked(spar: Any, start: Any) -> None:
-    planner(spar, "blocking", BLOCKING)
-    service = start().ready()
-    service.signal(signal.SIGUSR1)
-    assert service.said("state dump", state="running")["blocked_seconds"] == 0
-    service.said("task stack", part="main/main")
-    spar.drop("any.txt", "text")
-    spar.until((spar.folder / "blocks").exists, "the module blocking")
-    service.said("event loop blocked")
-
-    service.signal(signal.SIGUSR1)
-
-    spar.until(lambda: dumps(service)[1:], "the second dump")
-    assert dumps(service)[1]["blocked_seconds"] > 0
-    spar.until(lambda: "plan_blocks" in service.err, "the stack of what blocks")
-    (spar.folder / "let-go").touch()
-    assert service.stop() == exits.OK
-    assert len(dumps(service)) == 3, "what its tasks do follows once the loop can tell"
 
 
 def test_while_the_disk_is_too_full_messages_are_refused_with_507_and_it_runs(spar: Any, start: Any) -> None:

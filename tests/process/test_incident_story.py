@@ -7,10 +7,11 @@ import runpy
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.process.template import Forked, clean_environ
+from tests.process.template import Forked, clean_environ, run_here
 
 pytestmark = [
     pytest.mark.process,
@@ -22,16 +23,23 @@ pytestmark = [
 EXAMPLE = Path(__file__).parents[2] / "examples" / "incident" / "story.py"
 
 
+def command(story: Any, *words: str) -> str:
+    """Run a command of the story in this process."""
+    return run_here([*words], str(story.folder), story.environ)[1].decode()
+
+
 def test_an_alert_its_lines_and_a_load_are_one_incident_that_a_rule_repairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its processes of spar are forked."""
+    """Its services are forked."""
     monkeypatch.setattr(subprocess, "Popen", Forked)
     for name in set(os.environ) - set(clean_environ()):
         monkeypatch.delenv(name)
     monkeypatch.setenv("PYTHONUTF8", "1")
     try:
-        runpy.run_path(str(EXAMPLE))["main"](tmp_path)
+        main = runpy.run_path(str(EXAMPLE))["main"]
+        main.__globals__["Story"].spar = command
+        main(tmp_path)
     except SystemExit as end:
         pytest.fail(f"{end}\n" + "".join(path.read_text()[-3_000:] for path in tmp_path.glob("*.log")))
 

@@ -80,9 +80,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
 def repository(tmp_path: Path) -> Path:
     folder = tmp_path / "workspace" / "repo"
     folder.mkdir(parents=True)
-    (folder / "a.txt").write_text("one\n")
     who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
-    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "the first commit"]):
+    for words in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "the first commit"]):
         subprocess.run(["git", *words], cwd=folder, check=True)
     return folder
 

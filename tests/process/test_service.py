@@ -46,13 +46,14 @@ use = "slow_tool:dawdle"
 """
 BLOCKING = """
 import time, pathlib
-from spar import Action
 
-async def plan(perceptions):
+def plan_blocks():
     pathlib.Path("blocks").touch()
     while not pathlib.Path("let-go").exists():
         time.sleep(0.02)
-    return None
+
+async def plan(perceptions):
+    plan_blocks()
 """
 
 
@@ -80,30 +81,6 @@ def test_a_dropped_file_is_noticed_handled_by_its_rule_and_remembered(running: A
     found = spar.until(lambda: spar("--json", "memory", "search", "invoice").json, "the experience")
     assert found[0]["success"] is True
     assert "file invoice.txt" in spar("cycles", "list").out
-
-
-def test_the_same_file_is_handled_once_also_after_a_crash(spar: Any, start: Any) -> None:
-    first = start().ready()
-    spar.drop("once.txt", "only once")
-    spar.until((spar.workspace / "filed" / "once.txt").exists, "the filed copy")
-    spar.until(lambda: spar("--json", "memory", "search", "once").json, "the experience")
-    found = spar("--json", "memory", "search", "once").json
-    first.kill()
-    assert spar("status").code == 69
-    assert spar("--json", "memory", "search", "once").json == found
-
-    second = start().ready()
-    assert spar("--json", "memory", "search", "once").json
-    spar.drop("after.txt", "another")
-
-    spar.until((spar.workspace / "filed" / "after.txt").exists, "the other file filed")
-    spar.until(lambda: len(spar("--json", "cycles", "list").json) >= 2, "its cycle on the tape")
-    assert second.stop() == 0
-    cycles = [
-        spar("--json", "cycles", "show", cycle["cycle_id"]).json for cycle in spar("--json", "cycles", "list").json
-    ]
-    names = [perception["attributes"].get("name") for cycle in cycles for perception in cycle["perceptions"]]
-    assert sorted(names) == ["after.txt", "once.txt"]
 
 
 # -- its files
@@ -186,6 +163,7 @@ def test_a_second_signal_cancels_at_once_and_the_cut_is_on_the_tape(spar: Any, s
 
 
 def test_a_service_that_died_paused_comes_back_paused_until_somebody_resumes_it(spar: Any, start: Any) -> None:
+    """With `--resume` it goes on at once: test_teaching.py."""
     first = start().ready()
     assert spar("pause").code == 0
     first.kill()
@@ -195,15 +173,10 @@ def test_a_service_that_died_paused_comes_back_paused_until_somebody_resumes_it(
     spar.until(lambda: second.agent["state"] == "paused", "the service paused")
     assert spar("resume").code == 0
     spar.until(lambda: second.agent["state"] == "running", "the service running")
-    assert spar("pause").code == 0
-    second.kill()
-
-    third = start(of_run=["--resume"]).ready()
-    assert not any(line["msg"] == "still paused" for line in third.log)
     assert spar("pause").out == "main: running → paused\n"
     assert spar("pause").out == "main: paused → paused\n"
     assert spar("stop").code == 0, "it returns when the service has gone"
-    assert third.wait() == 0
+    assert second.wait() == 0
 
 
 def test_a_stop_by_command_ends_with_zero_though_work_waits_and_the_next_start_goes_on_with_it(
@@ -298,7 +271,11 @@ def test_a_service_whose_memory_another_one_took_over_gives_up_and_the_next_one_
 # -- what it must not be stopped by
 
 
-def cannot_block_status_and_probes(spar: Any, service: Any) -> None:
+def dumps(service: Any) -> list[dict[str, Any]]:
+    return [line for line in service.log if line["msg"] == "state dump"]
+
+
+def cannot_block_status_probes_and_dumps(spar: Any, service: Any) -> None:
     address = service.address
     status = spar("status")  # the module blocks until it is let go, below
     assert service.get("/livez").status_code == 200
@@ -307,6 +284,12 @@ def cannot_block_status_and_probes(spar: Any, service: Any) -> None:
     spar.until(lambda: service.get("/readyz").status_code == 503, "not ready while blocked")
     assert "blocked" in service.get("/readyz").json()["alerts"]
     assert "blocking.py" in service.said("event loop blocked")["stack"]
+
+    service.signal(signal.SIGUSR1)
+
+    spar.until(lambda: dumps(service)[1:], "the second dump")
+    assert dumps(service)[1]["blocked_seconds"] > 0
+    spar.until(lambda: "plan_blocks" in service.err, "the stack of what blocks")
     (spar.folder / "let-go").touch()
     spar.until(lambda: service.get("/readyz").status_code == 200, "ready again")
     assert address == service.address
@@ -335,7 +318,7 @@ def test_closed_standard_streams_stop_nothing(spar: Any) -> None:
 # -- the service manager
 
 
-def test_a_blocking_module_blocks_neither_status_nor_probes_and_systemd_is_not_told_that_it_is_alive(
+def test_a_blocking_module_blocks_neither_status_probes_nor_dumps_and_systemd_is_not_told_that_it_is_alive(
     spar: Any, start: Any, tmp_path: Path
 ) -> None:
     (spar.folder / "blocking.py").write_text(BLOCKING)
@@ -355,6 +338,9 @@ def test_a_blocking_module_blocks_neither_status_nor_probes_and_systemd_is_not_t
         for _ in range(3):
             heard.clear()
             listen("WATCHDOG=1")
+        service.signal(signal.SIGUSR1)
+        assert service.said("state dump", state="running")["blocked_seconds"] == 0
+        service.said("task stack", part="main/main")
 
         spar.drop("any.txt", "text")
         spar.until((spar.folder / "blocks").exists, "the module blocking")
@@ -366,10 +352,11 @@ def test_a_blocking_module_blocks_neither_status_nor_probes_and_systemd_is_not_t
                 break
         else:
             pytest.fail("it was fed all the time")
-        cannot_block_status_and_probes(spar, service)
+        cannot_block_status_probes_and_dumps(spar, service)
         manager.settimeout(PATIENCE)
         heard.clear()
         listen("WATCHDOG=1")
         service.signal(signal.SIGTERM)
         listen("STOPPING=1")
         assert service.wait() == 0
+    assert len(dumps(service)) == 3, "what its tasks do follows once the loop can tell"

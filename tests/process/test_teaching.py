@@ -69,8 +69,10 @@ def test_what_it_is_taught_counts_at_once_survives_a_kill_and_can_be_forgotten(
     assert told.code == 0
     assert "'my frontdoor is grumpy' has the intent restart_service" in told.out
     assert said(taught, "my frontdoor is  grumpy") == "restarting it"
+    assert taught("pause").code == 0
     service.kill()  # with -9, right after the answer
-    service = start().ready()
+    service = start(of_run=["--resume"]).ready()
+    assert not any(line["msg"] == "still paused" for line in service.log)
     assert said(taught, "my frontdoor is grumpy") == "restarting it"
     listed: dict[str, Any] = taught("--json", "examples", "list").json
     assert [(row["label"], row["text"]) for row in listed["taught"]] == [("restart_service", "my frontdoor is grumpy")]

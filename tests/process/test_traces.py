@@ -14,10 +14,10 @@ from spar.tracing.trace_context import parse_traceparent
 from tests.ports import SocketConnection
 from tests.process.conftest import PATIENCE, Service, Spar, until
 from tests.servers.collector import Collector, Told, collecting
-from tests.servers.llm import served
+from tests.servers.llm import LlmServer, served
 from tests.servers.llm_replies import ToolCall, says
 from tests.servers.llm_requests import Asked
-from tests.servers.web import web_served
+from tests.servers.web import Web, web_served
 
 pytestmark = pytest.mark.process
 
@@ -69,7 +69,12 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def answer(asked: Asked) -> Any:
-    """Measure and fail first, then say it."""
+    """Measure and fail first, or call an MCP server and a page, then say it."""
+    if "look at" in asked.text:
+        page = re.findall(r"http://127[.]0[.]0[.]1:[0-9]+/page", asked.text)
+        return says("it is done") if "seen" in asked.text else says(
+            "", ToolCall("web__act", {}), ToolCall("http", {"url": page[0]})
+        )  # fmt: skip
     if "293 kelvin" in asked.text or "how warm" not in asked.text:
         return says("it is warm")
     return says("", ToolCall("measure", {"what": "room"}), ToolCall("fails", {"token": "hunter2hunter2"}))
@@ -92,14 +97,6 @@ options = {{ allow = ["{host}"] }}
 """
 
 
-def outgoing(asked: Asked) -> Any:
-    """Call an MCP server and a page, then say so."""
-    if "seen" in asked.text:
-        return says("it is done")
-    page = re.findall(r"http://127[.]0[.]0[.]1:[0-9]+/page", asked.text)
-    return says("", ToolCall("web__act", {}), ToolCall("http", {"url": page[0]}))
-
-
 def spans_named(requests: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
     """Return trace and span that the headers of requests name."""
     parents = [parse_traceparent(each["traceparent"]) for each in requests]
@@ -110,18 +107,8 @@ def of_spans(told: Iterable[Told]) -> list[tuple[str, str]]:
     return [(each.trace_id, each.span_id) for each in sorted(told, key=lambda each: each.began)]
 
 
-def test_requests_name_the_span_that_is_told_of_them_to_whom_a_setting_says(
-    spar: Spar, start: Callable[..., Service]
-) -> None:
-    pytest.importorskip("mcp", reason="the MCP library (spar-agent[mcp]) is not installed")
-    with served(outgoing) as server, collecting() as collector, web_served() as web:
-        configure(spar, server.url, collector.url, 'named_to = ["models", "mcp", "http"]')
-        spar.write(spar.config.read_text() + NAMED.format(web=web.url, host=web.url.removeprefix("http://")))
-        service = start().ready()
-        assert spar("--json", "send", f"look at {web.url}/page").json["output"] == "it is done"
-        run_of(collector)
-        service.stop()
-
+def names_the_spans(server: LlmServer, collector: Collector, web: Web) -> None:
+    """Check that requests name the span that is told of them."""
     chats = [each.headers for each in server.requests]
     assert len(chats) >= 2
     assert spans_named(chats) == of_spans(collector.named("chat small"))
@@ -154,9 +141,14 @@ def run_of(collector: Collector) -> Told:
     return found[0]
 
 
-def test_the_spans_of_a_run_agree_with_log_and_tape(spar: Spar, start: Callable[..., Service]) -> None:
-    with served(answer) as server, collecting() as collector:
-        configure(spar, server.url, collector.url, 'headers = { authorization = { env = "OTLP_TOKEN" } }')
+def test_the_spans_of_a_run_agree_with_log_and_tape_and_requests_name_them_to_whom_a_setting_says(
+    spar: Spar, start: Callable[..., Service]
+) -> None:
+    pytest.importorskip("mcp", reason="the MCP library (spar-agent[mcp]) is not installed")
+    more = 'headers = { authorization = { env = "OTLP_TOKEN" } }\nnamed_to = ["models", "mcp", "http"]'
+    with served(answer) as server, collecting() as collector, web_served() as web:
+        named = NAMED.format(web=web.url, host=web.url.removeprefix("http://"))
+        configure(spar, server.url, collector.url, more + named)
         environ = {"OTLP_TOKEN": "Bearer s3cr3t-of-collector"}
         service = start(environ=environ).ready()
         with_parent = spar("--json", "send", "how warm is it?").json
@@ -166,10 +158,12 @@ def test_the_spans_of_a_run_agree_with_log_and_tape(spar: Spar, start: Callable[
         shown = spar("cycles", "show", first["cycle_id"]).out
         metrics = service.get("/metrics").text
         said = service.said("cycle acted", cycle=first["cycle_id"])
+        sent = spar("--json", "send", "--session", "other", f"look at {web.url}/page").json
         everything = service.err + str(tape) + spar("config", "show").out
         service.stop()
 
-    assert with_parent["output"] == "it is warm"
+    assert (with_parent["output"], sent["output"]) == ("it is warm", "it is done")
+    names_the_spans(server, collector, web)
     trace = collector.of(tape["trace_id"])
     assert set(trace) == {
         "invoke_agent watcher", "spar.sense", "plan watcher", "chat small", "spar.act", "execute_tool measure",
@@ -213,16 +207,29 @@ def test_the_spans_of_a_run_agree_with_log_and_tape(spar: Spar, start: Callable[
     assert 'spar_trace_spans_total{disposition="dropped"} 0.0' in metrics
 
 
-def test_content_is_told_where_a_setting_says_so_without_secrets_and_the_asker_is_linked(
+def test_content_is_told_without_secrets_and_linked_and_a_collector_that_is_down_costs_a_counted_loss_and_one_line(
     spar: Spar, start: Callable[..., Service]
 ) -> None:
-    with served(answer) as server, collecting() as collector:
-        configure(spar, server.url, collector.url, "content = true")
-        service = start().ready()
-        with_parent = submit(service, "first", PARENT)
-        broken = submit(service, "second", "00-zz-zz-01")
-        until(lambda: len(collector.named("run watcher")) == 2, "both runs")
-        service.stop()
+    with served(answer) as server:
+        with collecting() as collector:
+            configure(spar, server.url, collector.url, "content = true")
+            service = start().ready()
+            content_is_told_and_the_asker_is_linked(service, collector)
+            a_loss_is_counted_and_told_once(service, collector)
+            last = ask(spar)
+            assert (last["status"], service.stop()) == ("ok", 0)
+            told = [each.attributes["spar.run.id"] for each in collector.named("run watcher")]
+            assert last["run_id"] in told, "what waits is told before the process ends"
+        service = start().ready()  # nobody listens there any more
+        assert ask(spar, "s3")["status"] == "ok"
+        assert service.stop() == 0
+
+
+def content_is_told_and_the_asker_is_linked(service: Service, collector: Collector) -> None:
+    with_parent = submit(service, "first", PARENT)
+    broken = submit(service, "second", "00-zz-zz-01")
+    until(lambda: len(collector.named("run watcher")) == 2, "both runs")
+    until(lambda: len(collector.named("invoke_agent watcher")) >= 4, "their cycles")
 
     asker = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
     by_run = {each.attributes["spar.run.id"]: each for each in collector.named("run watcher")}
@@ -237,43 +244,24 @@ def test_content_is_told_where_a_setting_says_so_without_secrets_and_the_asker_i
     assert "hunter2hunter2" not in str(collector.spans)
 
 
-def test_a_collector_that_is_down_costs_a_counted_loss_and_one_line(spar: Spar, start: Callable[..., Service]) -> None:
-    with served(answer) as server, collecting() as collector:
-        configure(spar, server.url, collector.url)
-        collector.answers = 400
-        service = start().ready()
+def a_loss_is_counted_and_told_once(service: Service, collector: Collector) -> None:
+    spar, before = service.spar, len(collector.spans)
+    collector.answers = 400
 
-        def lost() -> bool:
-            text = service.get("/metrics").text
-            return 'spar_trace_spans_total{disposition="dropped"} 0.0' not in text
+    def lost() -> bool:
+        return 'spar_trace_spans_total{disposition="dropped"} 0.0' not in service.get("/metrics").text
 
-        for number in range(2):
-            assert ask(spar, f"s{number}")["status"] == "ok"
-            until(lost, "spans that were lost")
-            service.said("traces are lost")
-        assert not collector.spans
-        collector.answers = 200
-        assert ask(spar, "s2")["status"] == "ok"
-        run_of(collector)
-        again = service.said("traces are told again")
-        assert again["dropped"] > 0
-        assert sum(line["msg"] == "traces are lost" for line in service.log) == 1
-        assert service.stop() == 0
-
-
-def test_what_waits_is_told_before_the_process_ends_and_without_a_collector_it_ends_too(
-    spar: Spar, start: Callable[..., Service]
-) -> None:
-    with served(answer) as server:
-        with collecting() as collector:
-            configure(spar, server.url, collector.url)
-            service = start().ready()
-            assert ask(spar)["status"] == "ok"
-            assert service.stop() == 0
-            assert collector.named("run watcher")
-        service = start().ready()  # nobody listens there any more
-        assert ask(spar, "s2")["status"] == "ok"
-        assert service.stop() == 0
+    for number in range(2):
+        assert ask(spar, f"s{number}")["status"] == "ok"
+        until(lost, "spans that were lost")
+        service.said("traces are lost")
+    assert len(collector.spans) == before
+    collector.answers = 200
+    assert ask(spar, "s2")["status"] == "ok"
+    until(lambda: len(collector.named("run watcher")) > 2, "the span of a run")
+    again = service.said("traces are told again")
+    assert again["dropped"] > 0
+    assert sum(line["msg"] == "traces are lost" for line in service.log) == 1
 
 
 def test_settings_that_cannot_work_are_refused_by_name(spar: Spar) -> None:
