@@ -6,6 +6,7 @@ later and then every hour, since some come from servers that need time. Values a
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -20,7 +21,7 @@ from spar.data.json_safe import shortened
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
-    from spar.protocols import ModuleRows
+    from spar.ports.rows import OwnRows
 
 #: The name of the rows; the keys of the present state, and of the time since when changes are recorded.
 ROWS: Final = "changes"
@@ -41,14 +42,17 @@ class ChangeRecord:
         configurations: The rows with whole configurations.
     """
 
-    def __init__(self, rows: Callable[[], ModuleRows | None], now: Callable[[], datetime],
+    def __init__(self, rows: Callable[[], OwnRows | None], now: Callable[[], datetime],
                  tools: Callable[[], Mapping[str, Any]],
-                 configurations: Callable[[], ModuleRows | None] = lambda: None) -> None:  # fmt: skip
+                 configurations: Callable[[], OwnRows | None] = lambda: None) -> None:  # fmt: skip
         self._rows, self._configurations, self._now, self._tools = rows, configurations, now, tools
+        #: Who asks for changes has the tools looked at, also while a start or a reload looks at the settings.
+        self._looking = asyncio.Lock()
 
     async def look_at_settings(self, settings: Settings) -> None:
         """Record how the settings and the version differ from those before. Raises: what the memory raises."""
-        await self._take({"setting": _settings_of(settings), "version": {"spar": __version__}})
+        async with self._looking:
+            await self._take({"setting": _settings_of(settings), "version": {"spar": __version__}})
 
     async def keep_configuration(self, digest: str, values: Mapping[str, Any]) -> None:
         """Keep the readable settings in force under their digest, by which cycles name them. Raises: what the memory
@@ -64,13 +68,15 @@ class ChangeRecord:
 
     async def look_at_tools(self) -> None:
         """Record how the tools differ from those before. Raises: what the memory raises."""
-        await self._take({"tool": {name: _digest(tool.schema) for name, tool in self._tools().items()}})
+        async with self._looking:
+            await self._take({"tool": {name: _digest(tool.schema) for name, tool in self._tools().items()}})
 
     async def _take(self, state: Mapping[Recorded, Mapping[str, Any]]) -> None:
         rows = self._rows()
         if rows is None:
             return
         state = msgspec.json.decode(msgspec.json.encode(state))  # as the rows have it
+        await rows.safe()  # what the last look has written
         stored = dict(await rows.list())
         present = stored.get(PRESENT, {})
         if SINCE not in stored:

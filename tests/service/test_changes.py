@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,6 +56,20 @@ async def test_a_change_is_a_row_once_and_over_restarts(tmp_path: Path) -> None:
     assert by_key.keys() == {"agent.max_interval", "rules[load]", "rules[disk]", "rules[new]"}
     assert by_key["rules[load]"][2] is by_key["rules[new]"][1] is None
     assert by_key["rules[disk]"][1]["digest"] != by_key["rules[disk]"][2]["digest"]
+
+
+async def test_a_look_at_the_tools_beside_the_first_one_at_the_settings_forgets_none_of_them(tmp_path: Path) -> None:
+    class Slow(Disk):
+        async def list(self) -> dict[str, Any]:
+            found = await super().list()
+            await asyncio.sleep(0)
+            return found
+
+    disk = Slow()
+    both = record(disk, one={})
+    await asyncio.gather(both.look_at_settings(settings_of(tmp_path, "")), both.look_at_tools())
+    await both.look_at_settings(settings_of(tmp_path, "[agent]\nmax_interval = 9\n"))
+    assert [what for _, what, _, _ in disk.changes] == ["agent.max_interval"]
 
 
 async def test_no_secret_is_written(tmp_path: Path) -> None:
