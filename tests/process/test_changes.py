@@ -18,6 +18,18 @@ loop_interval = 0.1
 max_interval = 5
 
 [[sensors]]
+use = "messages"
+
+[[sensors]]
+use = "schedule"
+name = "tidy"
+options = { cron = "0 3 * * *" }
+
+[[sensors]]
+use = "mine:Broken"
+name = "broken"
+
+[[sensors]]
 use = "tail"
 name = "log"
 options = { paths = ["app.log"], kind = "log.line", look_every = 0.02, start = "beginning" }
@@ -27,6 +39,13 @@ use = "mine:plan"
 
 [[tools]]
 use = "mine:seen"
+
+[[tools]]
+use = "mine:transfer"
+
+[[approval.rules]]
+tool = "transfer"
+decision = "ask"
 
 [service]
 port = 0
@@ -44,12 +63,27 @@ def look(at: str) -> str:
     "Look."
     return at
 
+@tool(effect="once")
+async def transfer(amount: int) -> str:
+    "Pay."
+    return "paid"
+
 async def plan(perceptions):
+    if perceptions and perceptions[0].kind == "message":
+        return Action(calls=[Call("transfer", {"amount": 3})])
     return Action(calls=[Call("seen", {"count": len(perceptions)})])
+
+class Broken:
+    async def open(self, ctx):
+        raise OSError("no such device")
+    async def poll(self):
+        return []
 """
 
 
-def test_what_changed_is_told_with_and_without_the_service(spar: Spar, start: Callable[..., Service]) -> None:
+def test_what_changed_and_what_comes_next_is_told_with_and_without_the_service(
+    spar: Spar, start: Callable[..., Service]
+) -> None:
     def changes(*arguments: str) -> list[tuple[str, str]]:
         return [(row["kind"], row["what"]) for row in spar("changes", *arguments, "--json").json["rows"]]
 
@@ -74,75 +108,14 @@ def test_what_changed_is_told_with_and_without_the_service(spar: Spar, start: Ca
     text = " ".join(spar("changes").out.split())
     for shown in ("agent.max_interval 5.0 → 9.0", "look new", "disk sda1 is full", "ability seen at "):
         assert shown in text
+    what_comes_next_is_listed_the_nearest_first(spar)
     running: Any = spar("changes", "--limit", "5", "--json").json["rows"]
     service.kill()
     assert spar("changes", "--limit", "5", "--json").json["rows"] == running
 
 
-def start_again(spar: Spar, start: Callable[..., Service]) -> Service:
-    """Stop the service, and start it with one more tool."""
-    assert spar("stop").code == 0
-    spar.edit('use = "mine:seen"\n', 'use = "mine:seen"\n[[tools]]\nuse = "mine:look"\n')
-    return start().ready()
-
-
-# -- what a service says that it will do next by itself
-
-
-AHEAD = """
-[agent]
-loop_interval = 3600
-
-[[sensors]]
-use = "messages"
-
-[[sensors]]
-use = "schedule"
-name = "tidy"
-options = { cron = "0 3 * * *" }
-
-[[sensors]]
-use = "mine:Broken"
-name = "broken"
-
-[plan]
-use = "mine:pay"
-
-[[tools]]
-use = "mine:transfer"
-
-[[approval.rules]]
-tool = "transfer"
-decision = "ask"
-
-[service]
-port = 0
-"""
-BROKEN_PARTS = '''
-from spar import Action, Call, tool
-
-@tool(effect="once")
-async def transfer(amount: int) -> str:
-    """Pay."""
-    return "paid"
-
-async def pay(perceptions):
-    return Action(calls=[Call("transfer", {"amount": 3})]) if perceptions else None
-
-class Broken:
-    async def open(self, ctx):
-        raise OSError("no such device")
-    async def poll(self):
-        return []
-'''
-
-
-def test_looks_schedules_tries_and_expiries_are_listed_the_nearest_first(
-    spar: Spar, start: Callable[..., Service]
-) -> None:
-    (spar.folder / "mine.py").write_text(BROKEN_PARTS)
-    spar.write(AHEAD)
-    start().ready()
+def what_comes_next_is_listed_the_nearest_first(spar: Spar) -> None:
+    """Looks, schedules, tries and expiries."""
     spar("send", "--no-wait", "pay them")
 
     def planned() -> Any:
@@ -163,3 +136,10 @@ def test_looks_schedules_tries_and_expiries_are_listed_the_nearest_first(
 
     assert "tidy" in spar.until(shown, "the next look")
     assert spar("status", "--next", "--watch").code == 64
+
+
+def start_again(spar: Spar, start: Callable[..., Service]) -> Service:
+    """Stop the service, and start it with one more tool."""
+    assert spar("stop").code == 0
+    spar.edit('use = "mine:seen"\n', 'use = "mine:seen"\n[[tools]]\nuse = "mine:look"\n')
+    return start().ready()

@@ -104,23 +104,17 @@ def test_send_prints_thoughts_and_lines_about_calls_for_who_asks(spar: Spar, beg
         assert {content_of(each) for each in again} == {"I measure first."}
 
 
-def test_thoughts_that_nobody_wants_are_nowhere_and_that_is_said(spar: Spar, begin: Callable[..., Talk]) -> None:
+def test_thoughts_that_nobody_wants_are_nowhere_and_hooks_say_what_a_compaction_keeps(
+    spar: Spar, begin: Callable[..., Talk]
+) -> None:
     with served(stories()) as server:
-        talk = begin(server.url)
+        talk = begin(server.url, context_tokens=4_000)
         asked = spar("send", "--reasoning", "[measured] how warm is the door?")
 
         assert asked.code == 0
         assert asked.err.splitlines()[-1] == 'no thoughts came: the model told none, or runs.reasoning is "off"'
         assert told(talk) == [["answer", 0, "It is 293."]]
-        talk.service.stop()
-        kept = b"".join(each.read_bytes() for each in spar.state.rglob("*") if each.is_file())
-        assert b"293" in kept
-        assert b"Let me see" not in kept
 
-
-def test_hooks_of_a_plug_in_say_what_a_compaction_keeps(spar: Spar, begin: Callable[..., Talk]) -> None:
-    with served(stories()) as server:
-        talk = begin(server.url, context_tokens=4_000)
         for number in range(12):
             talk.ask("a", f"[long] question {number}. {LONG}")
             if any(each["kind"] == "compaction" for each in talk.transcript("a")):
@@ -133,3 +127,7 @@ def test_hooks_of_a_plug_in_say_what_a_compaction_keeps(spar: Spar, begin: Calla
         read = "\n".join(content_of(each) for each in server.requests[-1].messages)
         assert '(of it, to the letter) "Promised: nothing on Fridays."' in read
         assert '(a note) "Read the plan again."' in read
+        talk.service.stop()
+        kept = b"".join(each.read_bytes() for each in spar.state.rglob("*") if each.is_file())
+        assert b"293" in kept
+        assert b"Let me see" not in kept

@@ -10,7 +10,7 @@ import pytest
 from tests.process.conftest import Service, Spar, until
 from tests.process.conversation import Talk
 from tests.servers.llm import served
-from tests.servers.llm_replies import says
+from tests.servers.llm_replies import Reply, says
 from tests.servers.llm_requests import Asked, content_of
 
 pytestmark = pytest.mark.process
@@ -45,15 +45,6 @@ SMALL = {"model": "small", "temperature": 0.5, "max_completion_tokens": 500}
 LARGE = {"model": "large", "reasoning_effort": "high", "max_completion_tokens": 4_096 + 16_384}
 
 
-@pytest.fixture
-def begin(spar: Spar, start: Callable[..., Service]) -> Callable[[str], Talk]:
-    def begun(url: str) -> Talk:
-        spar.write(CONFIG.format(url=url))
-        return Talk(spar, start().ready())
-
-    return begun
-
-
 REFUSED = {
     ("--model", "gpt-9"): "option model is 'gpt-9', allowed are: small, large",
     ("--thinking", "high"): "option thinking is 'high': small does not think",
@@ -64,11 +55,16 @@ REFUSED = {
 }
 
 
-def test_send_chooses_the_model_its_thinking_and_instructions_of_what_is_allowed(
-    spar: Spar, begin: Callable[[str], Talk]
+def test_send_chooses_of_what_is_allowed_and_a_run_ends_whose_model_is_not_allowed_any_more(
+    spar: Spar, start: Callable[..., Service]
 ) -> None:
-    with served(lambda asked: says(f"from {asked.body['model']}")) as server:
-        talk = begin(server.url)
+    def answer(asked: Asked) -> Reply:
+        slow = {"rate": 0.1} if "never" in content_of(asked.messages[-1]) else {}
+        return says(f"from {asked.body['model']}", **slow)
+
+    with served(answer) as server:
+        spar.write(CONFIG.format(url=server.url))
+        talk = Talk(spar, start().ready())
         for options, words in REFUSED.items():
             answer = spar("send", *options, "hello")
             assert (answer.code, words in answer.err) == (64, True), answer
@@ -80,28 +76,18 @@ def test_send_chooses_the_model_its_thinking_and_instructions_of_what_is_allowed
         [_, cycle, *_] = talk.service.api("/v1/cycles").json()
         tape = spar("--json", "cycles", "show", cycle["cycle_id"])
 
+        run_id = talk.submit("alice", "never", options={"model": "large"})
+        until(lambda: len(server.requests) == 4, "a request")
+        talk.service.kill()
+        spar.edit(', { name = "large"', ']\n# [{ name = "large"')
+        ended = Talk(spar, start().ready()).ended(run_id)
+
+    assert ended["status"] == "error"
+    assert ended["error"].startswith("option model is 'large', allowed are: small")
     assert (plain.out, chosen.out) == ("from small\n", "from large\n")
-    assert [settings_of(each) for each in server.requests] == [SMALL, LARGE, SMALL]
+    assert [settings_of(each) for each in server.requests[:-1]] == [SMALL, LARGE, SMALL]
     assert content_of(server.requests[1].messages[0]).endswith("adds:\nAnswer in verse.")
     assert status["options"] == {"timeout": 60.0, "verbose": True}
     assert "timeout = 60.0, verbose = true\n" in shown.out
     asked = [each for each in tape.json["notes"] if each["kind"] == "model.asked"]
     assert [(each["model"], each["thinking"], each["max_tokens"]) for each in asked] == [("large", "high", 20_480)]
-
-
-def test_a_run_ends_whose_model_is_not_allowed_any_more(
-    spar: Spar, start: Callable[..., Service], begin: Callable[[str], Talk]
-) -> None:
-    with served(lambda asked: says("never", rate=0.1)) as server:
-        talk = begin(server.url)
-        run_id = talk.submit("alice", "hello", options={"model": "large"})
-        until(lambda: server.requests, "a request")
-        talk.service.process.kill()
-        talk.service.process.wait()
-        spar.edit(', { name = "large"', ']\n# [{ name = "large"')
-        talk = Talk(spar, start().ready())
-        status = talk.ended(run_id)
-
-    assert status["status"] == "error"
-    assert status["error"].startswith("option model is 'large', allowed are: small")
-    assert len(server.requests) == 1
