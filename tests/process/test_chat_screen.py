@@ -54,22 +54,118 @@ def errands(text: str) -> Reply:
     return says("first *one*", note("one", "go-one", _id="a"), note("two", _after=["a"]))
 
 
-def test_the_input_stays_below_while_the_answer_is_written(talk: House) -> None:
-    gate = threading.Event()
-    talk.told(story=lambda text: story(text, gate))
+def test_a_conversation_on_a_screen(talk: House) -> None:
+    """One after another; each step tells its own stories."""
+    talk.told()
     with chatting(talk) as chat:
-        chat.say("[story] tell me a story")
-        chat.shows(STORY[:24])
-        chat.type("what I think of it")
-        chat.sees(lambda text: "> what I think of it" in text)
-        gate.set()
-        chat.shows(STORY)
+        the_input_stays_below_while_the_answer_is_written(talk, chat)
+        a_message_during_a_run_waits_in_sight_and_steers_it(talk, chat)
+        a_call_is_decided_about_in_its_place_but_not_by_what_was_begun_before_the_question(talk, chat)
+        a_failed_call_tells_its_reason_and_is_unfolded(talk, chat)
+        esc_interrupts_and_ctrl_c_twice_leaves(talk, chat)
+
+
+def the_input_stays_below_while_the_answer_is_written(talk: House, chat: ScreenChat) -> None:
+    gate = threading.Event()
+    talk.stories.update(story=lambda text: story(text, gate))
+    chat.say("[story] tell me a story")
+    chat.shows(STORY[:24])
+    chat.type("what I think of it")
+    chat.sees(lambda text: "> what I think of it" in text)
+    gate.set()
+    chat.shows(STORY)
+    chat.shows(RESTS)
+    lines = [line for line in chat.text.split("\n") if line]
+    assert lines[-4:-1] == ["> [story] tell me a story", STORY, "> what I think of it"]
+    chat.press("c")
+
+
+def a_message_during_a_run_waits_in_sight_and_steers_it(talk: House, chat: ScreenChat) -> None:
+    talk.stories.update(errands=errands, correction=errands)
+    chat.say("[errands] note one and two")
+    chat.shows("▸ note text=one")
+    chat.say("[correction] leave two out")
+    chat.shows("  waits: [correction] leave two out")
+    until(lambda: talk.service.agent["open_runs"] == 2, "the steer", PATIENCE)
+    talk.open("go-one")
+    chat.shows("two is left out")
+    chat.shows(RESTS)
+    shown = [line for line in chat.text.split("\n") if line]
+    assert "  waits:" not in chat.text
+    assert shown[shown.index("> [errands] note one and two") + 1] == "first one"
+    assert sum(line.startswith("✓ note text=one") for line in shown) == 1
+    assert sum(line.startswith("– note text=two") for line in shown) == 1
+    assert shown.index("> [correction] leave two out") < shown.index("two is left out")
+    assert chat.text.count("\ntwo is left out\n") == 1
+    assert talk.lines("book.txt") == ["one"]
+
+
+def a_call_is_decided_about_in_its_place_but_not_by_what_was_begun_before_the_question(
+    talk: House, chat: ScreenChat
+) -> None:
+    def pay(text: str) -> Reply:
+        if "today" in text:
+            return says("then not" if "not today" in text else "understood")
+        if "after the note" in text:
+            return says("", note("one", "go", _id="a"), ToolCall("pay", {"to": "baker", "amount": 30, "_after": ["a"]}))
+        return payment(text)
+
+    talk.stories.update(pay=pay)
+    for number, (answer, shown) in enumerate((("y", "the baker is paid"), ("n not today", "then not"),
+                                              ("e amount=5 to=miller", "the baker is paid"))):  # fmt: skip
+        chat.say(f"[pay] pay the baker 30, {number}")
+        chat.shows("\nrun it? y, n")
+        chat.sees(lambda text: "what would run" in text and '"amount": 30' in text)
+        chat.say("perhaps")
+        assert len(talk.lines("paid.txt")) == min(number, 1)
+        chat.say(answer)
+        chat.sees(lambda text, shown=shown, number=number: shown in text.partition(f"30, {number}\n")[2])
         chat.shows(RESTS)
-        lines = [line for line in chat.text.split("\n") if line]
-        assert lines[-4:-1] == ["> [story] tell me a story", STORY, "> what I think of it"]
-        chat.press("c")
-        chat.press("d")
-        assert chat.ended() == 0
+        assert "run it?" not in "\n".join(chat.shown)
+    assert chat.text.count("– pay to=baker, amount=30: denied: not today") == 1
+    chat.say("[pay] pay the baker after the note")
+    chat.shows("▸ note")
+    chat.type("yes, but only ")
+    talk.open("go")
+    chat.shows("waits for your decision")
+    chat.say("today")
+    chat.shows("understood")
+    chat.shows(RESTS)
+    assert talk.lines("paid.txt") == ["30 to baker", "5 to miller"]
+
+
+def a_failed_call_tells_its_reason_and_is_unfolded(talk: House, chat: ScreenChat) -> None:
+    def fails(text: str) -> Reply:
+        return (
+            says("it failed") if "expected" in text else says("", ToolCall("measure", {"what": "x", "unit": "furlong"}))
+        )
+
+    talk.stories.update(fails=fails)
+    chat.say("[fails] measure it")
+    chat.shows("it failed")
+    chat.sees(lambda text: any(line.startswith("✗ measure what=x, unit=furlong") and line.endswith(
+        "unit is 'furlong', expected 'kelvin'") for line in text.split("\n")))  # fmt: skip
+    assert '"unit": "furlong"' not in chat.text
+    chat.press("o")
+    chat.shows('"unit": "furlong"')
+
+
+def esc_interrupts_and_ctrl_c_twice_leaves(talk: House, chat: ScreenChat) -> None:
+    never = threading.Event()
+    talk.stories.update(story=lambda text: story(text, never))
+    for number, key in enumerate(("\x1b", "\x03"), 1):
+        chat.say(f"[story] tell me a story, {number}")
+        chat.shows(STORY[:24], number + 1)
+        chat.type(key)
+        chat.shows("\nstopped", number)
+        chat.sees(lambda text, key=key: text.endswith("Ctrl-C again leaves" if key == "\x03" else "in full"))
+        assert talk.service.agent["open_runs"] == 0
+    chat.type("a draft")
+    chat.shows("> a draft")
+    chat.press("c")
+    chat.sees(lambda text: text.endswith("Ctrl-C again leaves") and "> a draft" not in text)
+    chat.press("c")
+    assert chat.ended() == 130
 
 
 def test_an_answer_is_drawn_as_markdown_and_cannot_act_on_the_terminal(talk: House) -> None:
@@ -85,98 +181,9 @@ def test_an_answer_is_drawn_as_markdown_and_cannot_act_on_the_terminal(talk: Hou
         chat.shows("<b>bold</b> 日本語")
         assert b"\x1b]0;" not in chat.raw
         assert not {"\x9b", "\u202e"} & set(chat.raw.decode("utf-8", "replace"))
-        chat.say("/quit")
+        chat.shows(RESTS)
+        chat.press("d")
         assert chat.ended() == 0
-
-
-def test_a_message_during_a_run_waits_in_sight_and_steers_it(talk: House) -> None:
-    talk.told(errands=errands, correction=errands)
-    with chatting(talk) as chat:
-        chat.say("[errands] note one and two")
-        chat.shows("▸ note text=one")
-        chat.say("[correction] leave two out")
-        chat.shows("  waits: [correction] leave two out")
-        until(lambda: talk.service.agent["open_runs"] == 2, "the steer", PATIENCE)
-        talk.open("go-one")
-        chat.shows("two is left out")
-        chat.shows(RESTS)
-        shown = [line for line in chat.text.split("\n") if line]
-        assert "  waits:" not in chat.text
-        assert shown[shown.index("> [errands] note one and two") + 1] == "first one"
-        assert sum(line.startswith("✓ note text=one") for line in shown) == 1
-        assert sum(line.startswith("– note text=two") for line in shown) == 1
-        assert shown.index("> [correction] leave two out") < shown.index("two is left out")
-        assert chat.text.count("\ntwo is left out\n") == 1
-    assert talk.lines("book.txt") == ["one"]
-
-
-def test_a_call_is_decided_about_in_its_place_but_not_by_what_was_begun_before_the_question(talk: House) -> None:
-    def pay(text: str) -> Reply:
-        if "today" in text:
-            return says("then not" if "not today" in text else "understood")
-        if "after the note" in text:
-            return says("", note("one", "go", _id="a"), ToolCall("pay", {"to": "baker", "amount": 30, "_after": ["a"]}))
-        return payment(text)
-
-    talk.told(pay=pay)
-    with chatting(talk) as chat:
-        for number, (answer, shown) in enumerate((("y", "the baker is paid"), ("n not today", "then not"),
-                                                  ("e amount=5 to=miller", "the baker is paid"))):  # fmt: skip
-            chat.say(f"[pay] pay the baker 30, {number}")
-            chat.shows("\nrun it? y, n")
-            chat.sees(lambda text: "what would run" in text and '"amount": 30' in text)
-            chat.say("perhaps")
-            assert len(talk.lines("paid.txt")) == min(number, 1)
-            chat.say(answer)
-            chat.sees(lambda text, shown=shown, number=number: shown in text.partition(f"30, {number}\n")[2])
-            chat.shows(RESTS)
-            assert "run it?" not in "\n".join(chat.shown)
-        assert chat.text.count("– pay to=baker, amount=30: denied: not today") == 1
-        chat.say("[pay] pay the baker after the note")
-        chat.shows("▸ note")
-        chat.type("yes, but only ")
-        talk.open("go")
-        chat.shows("waits for your decision")
-        chat.say("today")
-        chat.shows("understood")
-        chat.shows(RESTS)
-    assert talk.lines("paid.txt") == ["30 to baker", "5 to miller"]
-
-
-def test_a_failed_call_tells_its_reason_and_is_unfolded(talk: House) -> None:
-    def fails(text: str) -> Reply:
-        return (
-            says("it failed") if "expected" in text else says("", ToolCall("measure", {"what": "x", "unit": "furlong"}))
-        )
-
-    talk.told(fails=fails)
-    with chatting(talk) as chat:
-        chat.say("[fails] measure it")
-        chat.shows("it failed")
-        chat.sees(lambda text: any(line.startswith("✗ measure what=x, unit=furlong") and line.endswith(
-            "unit is 'furlong', expected 'kelvin'") for line in text.split("\n")))  # fmt: skip
-        assert '"unit": "furlong"' not in chat.text
-        chat.press("o")
-        chat.shows('"unit": "furlong"')
-
-
-def test_esc_interrupts_and_ctrl_c_twice_leaves(talk: House) -> None:
-    never = threading.Event()
-    talk.told(story=lambda text: story(text, never))
-    with chatting(talk) as chat:
-        for number, key in enumerate(("\x1b", "\x03"), 1):
-            chat.say(f"[story] tell me a story, {number}")
-            chat.shows(STORY[:24], number)
-            chat.type(key)
-            chat.shows("\nstopped", number)
-            chat.sees(lambda text, key=key: text.endswith("Ctrl-C again leaves" if key == "\x03" else "in full"))
-            assert talk.service.agent["open_runs"] == 0
-        chat.type("a draft")
-        chat.shows("> a draft")
-        chat.press("c")
-        chat.sees(lambda text: text.endswith("Ctrl-C again leaves") and "> a draft" not in text)
-        chat.press("c")
-        assert chat.ended() == 130
 
 
 def test_a_pasted_text_is_one_message_and_is_forgotten_before_many_fill_the_memory(talk: House) -> None:

@@ -224,13 +224,7 @@ def test_a_run_waits_for_a_provider_that_is_down_and_nothing_passes_the_cap(
             until(lambda: model_of(talk)["deferred"] > 1 or talk.status(runs[-1])["status"] == "ok", "an end", PATIENCE)
         assert talk.ask("bob", "by heart, again") == "as the rule says"
         assert talk.status(runs[-1])["status"] == "timeout"
-        paid = sum(asked.status == 200 for asked in server.requests) * PRICE
-        assert PRICE < bill_of(talk) == paid <= CAP
-        talk.service.kill()
-
-        talk = Talk(spar, start().ready())
-        until(lambda: model_of(talk)["deferred"], "a run that still waits", PATIENCE)
-        assert bill_of(talk) == paid == sum(asked.status == 200 for asked in server.requests) * PRICE
+        assert PRICE < bill_of(talk) == sum(asked.status == 200 for asked in server.requests) * PRICE <= CAP
         assert spar("runs", "abort", runs[-1]).code == 0
         assert talk.service.stop() == 0
 
