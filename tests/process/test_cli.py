@@ -6,11 +6,14 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spar.operations.runs import FOLLOWERS
+from tests.ports import SocketConnection
 from tests.process.conftest import PATIENCE, in_one_process
 from tests.recorded.commands import leaves
 
@@ -259,6 +262,21 @@ def test_odd_sessions_and_run_ids_are_only_names(running: Any) -> None:
         answer = running.spar("runs", "wait", odd)
         assert answer.code == 1, answer
         assert "no run" in answer.err
+
+
+def test_no_more_may_follow_runs_than_there_are_connections_for(running: Any) -> None:
+    running.spar("pause")
+    path = f"/v1/runs/{running.spar('send', '--no-wait', 'wait').out.strip()}/events"
+    with ExitStack() as held:
+        for _ in range(FOLLOWERS):
+            channel = held.enter_context(SocketConnection(running.spar.state / "control.sock", PATIENCE))
+            channel.request("GET", path)
+            assert held.enter_context(channel.getresponse()).status == 200
+        refused = running.api(path)
+
+        assert (refused.status_code, "clients follow runs already" in refused.json()["detail"]) == (503, True)
+        assert running.agent["state"] == "paused", "everything else is still answered"
+    running.spar("resume")
 
 
 def test_empty_messages_are_refused(running: Any) -> None:

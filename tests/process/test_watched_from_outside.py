@@ -16,9 +16,8 @@ import pytest
 
 from spar.observe.shipped import shipped
 from tests.ports import free_port
-from tests.process.conftest import Service, Spar, until
+from tests.process.conftest import CONFIG, Service, Spar, until
 from tests.process.conversation import PATIENCE, Talk, configured, note, question_of
-from tests.process.test_channels import CHANNEL
 from tests.servers.llm import served
 from tests.servers.llm_replies import Reply, refuses, says
 from tests.servers.llm_requests import Asked
@@ -52,7 +51,7 @@ options = { unauthenticated = true }
 use = "shell"
 
 [[channels]]
-use = "line:FolderChannel"
+use = "tests.recorded.parts:FolderChannel"
 name = "folder"
 options = { path = "line" }
 
@@ -166,7 +165,7 @@ def test_every_panel_has_data_and_no_rule_fires_while_the_service_works(
     spar: Spar, start: Any, watch: Callable[..., Watcher]
 ) -> None:
     with served(errand) as model:
-        (spar.folder / "line.py").write_text(CHANNEL)
+        spar.environ["PYTHONPATH"] = str(CONFIG.parent)  # where the part of the channel is
         (spar.folder / "line").mkdir()
         configured(spar, model.url, more=MORE)
         talk = Talk(spar, start().ready())

@@ -225,7 +225,7 @@ WALK: Mapping[Key, tuple[tuple[str, Callable[[Door], Coroutine[Any, Any, httpx.R
         ("example.forget", lambda door: door.ask("POST", "/v1/examples:forget", {"id": "e1"})),
     ),
 }  # fmt: skip
-#: Walked by `tests/process/test_channels.py`, as a delivery that fails needs a channel that is down, by
+#: Walked by `tests/recorded`, as a delivery that fails needs a channel that is down, by
 #: `tests/process/test_incidents.py`, by `tests/process/test_notices.py`, by `tests/process/test_breakpoints.py`, and by
 #: `tests/cluster/test_services.py`.
 ELSEWHERE = {
