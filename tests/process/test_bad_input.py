@@ -83,6 +83,27 @@ def test_what_a_rule_gives_a_tool_is_judged_before_anything_runs(
     assert all(word in answer.err for word in (f"config.toml:{line}: rules[", *words)), answer
 
 
+SKILLS = """
+[plan]
+use = "llm"
+options = { model = [{ name = "scripted", base_url = "http://127.0.0.1:1" }], skills = "skills/" }
+[[tools]]
+use = "shell"
+[[approval.rules]]
+tool = "skil"
+decision = "deny"
+"""
+
+
+def test_a_rule_of_approval_may_name_the_tool_that_reads_skills(spar: Spar) -> None:
+    pytest.importorskip("pydantic_ai", reason="the library of models (spar-agent[llm]) is not installed")
+    (spar.folder / "skills").mkdir()
+    spar.write(SKILLS)
+    assert "no tool named 'skil'; known: shell, skill" in spar("config", "check").err
+    spar.edit('"skil"', '"skill"')
+    assert spar("config", "check").code == 0
+
+
 def test_a_reflector_that_asks_the_planners_model_is_refused_where_there_is_none(spar: Spar) -> None:
     spar.edit('[reflect]\nuse = "standard"', '[reflect]\nuse = "model"')
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from io import StringIO
@@ -29,7 +30,8 @@ LISTINGS = (
     "sessions prompt hall", "sessions prompt hall --full", "sessions prompt nobody",
     "approvals list", "approvals list --status all", "approvals list --status denied", "approvals show {pay1}",
     "approvals show {pay10}", "approvals show none", "approvals grants",
-    "calls list", "calls show c1", "calls show none", "dead list", "dead show letter1", "dead show none",
+    "calls list", "calls show c1", "calls show none", "calls show ''",
+    "dead list", "dead show letter1", "dead show none",
     "incidents list", "incidents list --state open", "incidents show I-1", "incidents show I-9",
     "cycles list", "cycles list --failed", "cycles list --session hall", "cycles show {cycle}", "cycles show none",
     "cycles replay {cycle}", "cycles replay none", "backtest --since 2026-01-01", "backtest --rule none",
@@ -58,7 +60,9 @@ CHANGES = (
     "approvals replace {pay8} {call} --yes --json", "approvals replace none {call} --yes",
     "approvals revoke {grant}", "approvals revoke {grant} --json", "approvals revoke none",
     "calls resolve c1 done --yes", "calls resolve c2 failed --yes --json", "calls resolve none done --yes",
-    "calls resolve c1 again --yes", "dead drop letter1", "dead drop letter2 --json", "dead drop none",
+    "calls resolve c1 again --yes", "calls resolve c1", "calls resolve c1 perhaps", "calls resolve '' done",
+    "calls resolve c1 done --output {{", "calls resolve c1 failed --output 1", "dead retry", "dead drop ''",
+    "dead drop letter1", "dead drop letter2 --json", "dead drop none",
     "dead retry letter3", "dead retry letter4 --json", "dead retry none",
     "sessions fork hall --as other", "sessions fork hall --json",
     "sessions fork hall --as other", "sessions fork hall --at none", "sessions fork nobody",
@@ -90,7 +94,7 @@ CHANGES = (
     "send hello", "send hello --json", "send [miss] --session hall", "send [broken]", "send hello --no-wait --key k",
     "send [pay] --timeout 0 --session paid", "send hello --follow", "send hello --model none", "send hello --mode none",
     "chat", "top", "shell", "run", "reload", "reload --json",
-    "break add plan --session hall --when tool==\"pay\"", "break add call --name pays --json", "break add plann",
+    "break add plan --session hall --when 'tool==\"pay\"'", "break add call --name pays --json", "break add plann",
     "break add plan --session nobody", "break add plan --when tol==1", "break add plan --when len(tool)>1",
     "break remove pays", "break remove plan-1 --json", "break remove none", "attach hall", "attach hall --json",
     "attach nobody",
@@ -226,7 +230,7 @@ def _cases(world: World, group: str, commands: Iterable[str], folder: Path,
            shown: Callable[[Answer], str] = whole) -> Iterator[tuple[str, str]]:  # fmt: skip
     """Yield the answers of commands in order, each under a line with its words and its exit code."""
     for words in commands:
-        answer = world.run(*words.split(), folder=folder, stdin=STDIN.get(words, ""))
+        answer = world.run(*shlex.split(words), folder=folder, stdin=STDIN.get(words, ""))
         if group == "changes" and words != "stop":
             world.settle()
         text = StringIO()

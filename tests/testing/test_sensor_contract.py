@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -69,49 +70,16 @@ class NegativeEvery(Silent):
     every = -1
 
 
-class NoneFromPoll(Silent):
-    async def poll(self) -> Any:
-        return None
+def polled(found: Any) -> Callable[[], Silent]:
+    """A sensor whose poll returns what a function does, or raises this."""
 
+    class Polled(Silent):
+        async def poll(self) -> Any:
+            if isinstance(found, BaseException):
+                raise found
+            return found()
 
-class TextFromPoll(Silent):
-    async def poll(self) -> Any:
-        return ["text"]
-
-
-class SameIdTwice(Silent):
-    async def poll(self) -> Any:
-        return [Perception("a", id="x"), Perception("b", id="x")]
-
-
-class NaiveTime(Silent):
-    async def poll(self) -> Any:
-        return [Perception("a", at=utcnow().replace(tzinfo=None))]
-
-
-class LoudPriority(Silent):
-    async def poll(self) -> Any:
-        return [Perception("a", priority=7)]
-
-
-class Unspeakable(Silent):
-    async def poll(self) -> Any:
-        return [Perception(object())]
-
-
-class RaisingPoll(Silent):
-    async def poll(self) -> Any:
-        raise KeyError("nothing new")
-
-
-class ExitingPoll(Silent):
-    async def poll(self) -> Any:
-        raise SystemExit(3)
-
-
-class CancellingPoll(Silent):
-    async def poll(self) -> Any:
-        raise asyncio.CancelledError
+    return Polled
 
 
 class EndlessPoll(Silent):
@@ -221,17 +189,20 @@ class Nothing:
     [
         (NegativeEvery, r"sensor\.every must be seconds"),
         (Nothing, r"must have poll\(\), or open\(\)"),
-        (NoneFromPoll, "must be a list of Perception, found NoneType"),
-        (TextFromPoll, "must be a list of Perception, found str"),
-        (SameIdTwice, "different ids, found 'x' twice"),
-        (NaiveTime, "aware times"),
-        (LoudPriority, r"Perception\.priority must be a number from 0 to 1 or None, found int \(7\)"),
-        (Unspeakable, "must be JSON-able"),
+        (polled(lambda: None), "must be a list of Perception, found NoneType"),
+        (polled(lambda: ["text"]), "must be a list of Perception, found str"),
+        (polled(lambda: [Perception("a", id="x"), Perception("b", id="x")]), "different ids, found 'x' twice"),
+        (polled(lambda: [Perception("a", at=utcnow().replace(tzinfo=None))]), "aware times"),
+        (
+            polled(lambda: [Perception("a", priority=7)]),
+            r"Perception\.priority must be a number from 0 to 1 or None, found int \(7\)",
+        ),
+        (polled(lambda: [Perception(object())]), "must be JSON-able"),
         (AcceptsText, "push must be a list of Perception, found str"),
         (PushesText, "push must be a list of Perception, found str"),
-        (RaisingPoll, r"poll\(\) must not raise here, but raised KeyError"),
-        (ExitingPoll, r"poll\(\) must not raise here, but raised SystemExit"),
-        (CancellingPoll, "raised CancelledError though nobody cancelled it"),
+        (polled(KeyError("nothing new")), r"poll\(\) must not raise here, but raised KeyError"),
+        (polled(SystemExit(3)), r"poll\(\) must not raise here, but raised SystemExit"),
+        (polled(asyncio.CancelledError()), "raised CancelledError though nobody cancelled it"),
         (EndlessPoll, r"poll\(\) must come to an end, but did not within 0\.1 s"),
         (DeafPoll, r"must let its cancellation through, but did not end within 0\.03 s"),
         (SwallowingPoll, r"swallowed it and returned \[\]"),
@@ -300,7 +271,10 @@ async def test_a_sensor_whose_opening_is_deaf_is_caught() -> None:
 async def test_a_sensor_that_breaks_a_duty_is_closed_nevertheless() -> None:
     closed: list[str] = []
 
-    class Noted(TextFromPoll):
+    class Noted(Silent):
+        async def poll(self) -> Any:
+            return ["text"]
+
         async def close(self) -> None:
             closed.append("closed")
 
