@@ -171,6 +171,12 @@ def test_what_asks_is_told_shown_approved_and_runs_exactly_once(asks: Asks) -> N
     assert 'spar_approvals_pending{agent="main"} 0.0' in metrics
     assert "buy milk" not in asks.service.err
 
+    answered = spar("send", "and bread")
+    (left,) = asks.waiting
+    assert (answered.code, answered.out) == (0, "It is not done yet: deed waits for an approval.\n")
+    assert answered.err.startswith("a call waits: deed: it waits for approval '")
+    assert spar("approvals", "deny", left["id"], "--yes").code == 0
+
 
 # -- what is killed, and who is first
 

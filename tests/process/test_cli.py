@@ -205,43 +205,6 @@ def test_plugins_turned_off_leaves_only_the_parts_in_the_box(spar: Any) -> None:
 # -- with a service
 
 
-RULES = """
-[[rules]]
-name = "{name}"
-when = {{ pattern = "^{name}" }}
-{answer}
-[[rules.calls]]
-tool = "files"
-params = {{ op = "read", path = "nowhere.txt" }}
-
-"""
-
-
-def test_an_answer_is_not_given_when_a_call_failed_or_waits_and_where_there_is_none_that_is_said(
-    spar: Any, start: Any
-) -> None:
-    rules = RULES.format(name="read", answer='answer = "I looked"') + RULES.format(name="only look", answer="")
-    spar.edit('[[rules]]\nname = "how is the host"', rules + '[[rules]]\nname = "how is the host"')
-    spar.edit("[memory]\n", '[[approval.rules]]\ntool = "note"\ndecision = "ask"\n\n[memory]\n')
-    start().ready()
-
-    answer = spar("send", "note: buy milk")
-    assert (answer.code, answer.out) == (0, "It is not done yet: note waits for an approval.\n")
-    assert answer.err.startswith("a call waits: note: it waits for approval '")
-
-    answer = spar("send", "read it")
-    waited, followed = spar("send", "only look at it"), spar("send", "--follow", "only look at it again")
-
-    assert answer.out.startswith("It did not work: ")
-    assert "I looked" not in answer.out
-    assert answer.err.startswith("a call failed: files: ")
-    assert "nowhere.txt" in answer.err
-    assert {each.code for each in (answer, waited, followed)} == {1}
-    for each in (waited, followed):
-        assert each.out.startswith("files did not work: ")
-        assert "nowhere.txt" in each.out
-
-
 def test_odd_characters_arrive_and_come_back_harmless(running: Any) -> None:
     spar = running.spar
     assert "odd bytes" in spar("send", "-", stdin=b"odd bytes \xff\xfe\n").out
