@@ -140,6 +140,16 @@ async def test_an_episode_is_told_once_and_its_end_once(clock: VirtualClock) -> 
         assert {key.partition("/")[0] for key in desk.rows.rows} == {"open"}
 
 
+async def test_a_test_is_sent_at_once_and_what_is_wrong_is_returned(clock: VirtualClock) -> None:
+    async with Desk(clock) as desk:
+        assert await desk.notices.test("ops") == ""
+        assert [each.state for each in desk.teller.told] == ["test"]
+        desk.teller.error = TransientError("it answered 500")
+        assert "it answered 500" in await desk.notices.test("ops")
+        with pytest.raises(LookupError, match="no notifier named 'nobody'; known: ops"):
+            await desk.notices.test("nobody")
+
+
 async def test_terms_say_which_alerts_and_how_often(clock: VirtualClock) -> None:
     async with Desk(clock, kinds=("disk",), min_severity="critical", repeat=60.0) as desk:
         desk.alert("provider", severity="critical")

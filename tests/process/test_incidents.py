@@ -1,4 +1,4 @@
-"""Incidents of a real service: killed at any point, looked at from the shell and over HTTP, closed by a person."""
+"""Incidents of a real service that is killed, and what the pipeline makes of lines; commands: tests/recorded."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ def test_an_incident_and_its_end_are_neither_lost_nor_doubled_by_a_death(watch: 
     dies("plan.committed")
     service: Service = start().ready()
     until(lambda: notices(service) == ["incident.opened"], "the notice, once")
-    say(watch, "Slow firing shop", "Slow resolved shop")
+    assert 'spar_incidents_open{agent="watch",severity="error"} 1.0' in service.get("/metrics").text
+    say(watch, "Slow\x1b]0;x firing shop", "Slow\x1b]0;x resolved shop")
     until(lambda: incidents(service)[0]["count"] == 3, "its growth")
     assert service.stop() == 0
 
@@ -117,37 +118,10 @@ def test_an_incident_and_its_end_are_neither_lost_nor_doubled_by_a_death(watch: 
     assert [each for each in notices(service) if each != "incident.grown"] == ["incident.opened", "incident.closed"]
     (incident,) = incidents(service)
     assert (incident["id"], incident["count"], incident["ordinal"]) == ("I-1", 4, 1)
-    assert "note(title=incident.opened" in watch("incidents", "show", "I-1").out
-
-
-def test_people_see_the_story_of_an_incident_and_close_it(watch: Spar, start: Any) -> None:
-    say(watch, "Down firing shop", "Slow\x1b]0;x firing shop")
-    service: Service = start().ready()
-    assert watch("cycles", "perceive", "nothing.txt").code == 64
-    assert watch("cycles", "perceive", "config.toml").code == 0, "beside a running service"
-    until(lambda: incidents(service), "an incident")
-
-    (short,) = service.api("/v1/incidents?state=open").json()
-    assert (short["id"], short["things"], short["entities"]) == ("I-1", 2, {"service": ["shop"]})
-    assert 'spar_incidents_open{agent="watch",severity="error"} 1.0' in service.get("/metrics").text
-    until(lambda: "note(" in watch("incidents", "show", "i-1").out, "its calls")
-    story = watch("incidents", "show", "i-1").out
-    assert "opens: error of 'alerts', which belongs to no open incident" in story
-    assert "joins: it shares service shop" in story
-    assert "\x1b" not in story
-
-    closing = watch("incidents", "close", "I-1")
-    assert closing.out == "closed with the next cycle: I-1\n", closing
-    until(lambda: incidents(service)[0]["state"] == "closed", "its end")
-    assert "closed it" in incidents(service)[0]["reason"]
-    audited = [(each["action"], each["subject"]) for each in service.api("/v1/audit").json()]
-    assert ("incident.close", "I-1") in audited
-    again = watch("incidents", "close", "I-1")
-    assert (again.code, "I-1 is closed already" in again.err) == (1, True), again
-    assert service.api("/v1/incidents/I-9").status_code == 404
-    assert service.api("/v1/incidents?state=x").status_code == 422
-    assert "no incident 'I-9'; the last are: I-1" in watch("incidents", "show", "I-9").err
-    until(lambda: notices(service)[-1] == "incident.closed", "the notice of its end")
+    shown = watch("incidents", "show", "I-1").out
+    assert "note(title=incident.opened" in shown
+    assert "joins: it shares service shop" in shown
+    assert "\x1b" not in shown
 
 
 def test_what_the_pipeline_makes_of_lines_is_shown(watch: Spar) -> None:

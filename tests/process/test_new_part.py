@@ -7,9 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -98,39 +96,3 @@ def test_nothing_is_overwritten(spar: Spar) -> None:
     (spar.folder / "file").write_text("")
     assert spar("new", "tool", "ebb", "file").code == exits.CANNOT_CREATE
     assert spar("--json", "new", "tool", "ebb", "deep/er/ebb").json["files"][0] == "pyproject.toml"
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "words"),
-    [
-        ("senser", "tide", "did you mean 'sensor'?"),
-        ("tool", "Tide", "must be small letters"),
-        ("tool", "../tide", "must be small letters"),
-        ("tool", "a--b", "must be small letters"),
-        ("tool", "tide\n", "must be small letters"),
-        ("tool", "x" * 60, "must be small letters"),
-        ("tool", "", "must be small letters"),
-        ("tool", "note", "there is a part of this name under spar.tools already"),
-        ("planner", "rules", "there is a part of this name under spar.planners already"),
-    ],
-)
-def test_a_bad_name_is_refused_in_a_sentence(spar: Spar, kind: str, name: str, words: str) -> None:
-    refused = spar("new", kind, name)
-    assert (refused.code, words in refused.err) == (exits.USAGE, True), refused
-    assert "\n" not in refused.err.strip()
-    assert sorted(path.name for path in spar.folder.iterdir()) == ["config.toml"]
-
-
-# -- `spar init --profile`: what it writes is accepted by `spar config check`, and `spar run` runs it
-
-
-def test_a_profile_is_written_checked_and_run(spar: Any, start: Callable[..., Any]) -> None:
-    for profile in ("watch", "assistant", "bare"):
-        spar.config.unlink()
-        written, again = spar("init", "--profile", profile), spar("init", "--profile", profile)
-        checked = spar("config", "check")
-
-        assert (written.code, again.code, checked.code) == (0, 73, 0), (profile, checked)
-        assert "next: spar config check, then: spar run" in written.out, profile
-    start().ready()
-    assert spar("send", "note: buy milk").out == "Noted: buy milk\n"

@@ -41,6 +41,11 @@ via = [{{ use = "webhook", url = "{url}", secret = {{ env = "HOOK_SECRET" }}, he
 [[tools]]
 use = "spy:Spy"
 options = {{ password = "{literal}" }}
+
+[[notifiers]]
+use = "webhook"
+name = "ops"
+options = {{ url = "{url}", secret = {{ env = "HOOK_SECRET" }}, headers = {headers} }}
 """
 HEADERS = '{ authorization = { credential = "hook" } }'
 #: A part of somebody else's that is careless with what it was given.
@@ -136,11 +141,12 @@ tool = "spy"
             ["status"], ["--json", "status"], ["doctor"], ["--json", "doctor"],
             ["cycles", "list"], *(["--json", "cycles", "show", id] for id in ids),
             ["--json", "transcript", "alice"], ["--json", "transcript", "bob"], ["reload"],
-            ["memory", "search", "canary"],
+            ["memory", "search", "canary"], ["notifiers", "test"],
         ]  # fmt: skip
         for command in commands:
             answer: Answer = spar(*command, environ=environ)
             said[" ".join(command)] = (answer.out + answer.err).encode()
+        assert (answer.code, "403" in answer.err) == (1, True), "of the last one, whose hook refuses it"
         said["metrics"] = service.get("/metrics").content
         key.unlink()  # the next reload cannot read it, and says so
         refused = spar("reload", environ=environ)

@@ -89,6 +89,7 @@ CHANGES = (
     "channels retry {undelivered}", "channels retry none", "channels drop {undelivered}",
     "channels drop {undelivered2} --json", "channels drop none",
     "channels test folder --to bob", "channels test ops --json", "channels test folder", "channels test none",
+    "channels test folder --to nobody",
     "notifiers test ops", "notifiers test ops --json", "notifiers test none", "sensors restore alerts",
     "sensors restore alerts --json", "sensors restore none",
     "send hello", "send hello --json", "send [miss] --session hall", "send [broken]", "send hello --no-wait --key k",
@@ -104,11 +105,13 @@ CHANGES = (
     "resume", "resume --json",
     "memory backup copy.db", "memory backup copy2.db --json", "memory restore copy.db",
     "memory move --to postgresql://spar@127.0.0.1:1/agent", "nodes drain none",
-    "new sensor night-watch", "new sensor Night --json",
+    "new sensor night-watch", "new sensor Night --json", "new senser tide", "new tool ../tide", "new tool a--b",
+    "new tool ''", "new tool note", "new planner rules",
     "new tool night-light --json", "init own.toml", "init own.toml", "init bare.toml --profile bare --json",
     "completion install --shell bash --print",
     "completion install --shell fish", "completion install --shell fish --json", "service install --as nobody --print",
     "service status --name nobodys", "service uninstall --name nobodys", "service uninstall --name nobodys --json",
+    "audit list --limit 300",
 )  # fmt: skip
 #: Commands that change something, in this order, while no service runs.
 ALONE = (

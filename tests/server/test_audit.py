@@ -225,8 +225,7 @@ WALK: Mapping[Key, tuple[tuple[str, Callable[[Door], Coroutine[Any, Any, httpx.R
         ("example.forget", lambda door: door.ask("POST", "/v1/examples:forget", {"id": "e1"})),
     ),
 }  # fmt: skip
-#: Walked by `tests/recorded`, as a delivery that fails needs a channel that is down, by
-#: `tests/process/test_incidents.py`, by `tests/process/test_notices.py`, by `tests/process/test_breakpoints.py`, and by
+#: Walked by `tests/recorded`, whose last command lists the entries, by `tests/process/test_breakpoints.py`, and by
 #: `tests/cluster/test_services.py`.
 ELSEWHERE = {
     ("POST", "/v1/deliveries/{id}:retry"),
