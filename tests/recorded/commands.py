@@ -111,7 +111,7 @@ CHANGES = (
     "completion install --shell bash --print",
     "completion install --shell fish", "completion install --shell fish --json", "service install --as nobody --print",
     "service status --name nobodys", "service uninstall --name nobodys", "service uninstall --name nobodys --json",
-    "audit list --limit 300",
+    "audit list --limit 300", "audit verify",
 )  # fmt: skip
 #: Commands that change something, in this order, while no service runs.
 ALONE = (

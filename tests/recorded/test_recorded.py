@@ -42,6 +42,29 @@ def test_no_command_is_missing_with_a_service_or_without_one() -> None:
         assert is_alone or leaf in INDEPENDENT, f"spar {' '.join(leaf)}, without a service"
 
 
+#: Operations other than reads that leave no entry: a message has its origin, and a tried example is not stored.
+NOT_AUDITED = {"runs submit", "examples try", "config check", "stops attach"}
+#: What leaves its entry elsewhere: behind that list, in test_breakpoints.py, and in tests/cluster/test_services.py.
+AUDITED_ELSEWHERE = {
+    "agent.stop",
+    "breakpoint.change",
+    "breakpoint.go",
+    "breakpoint.detach",
+    "node.drain",
+    "approval.decide",
+}  # whose entries have the names of decisions
+
+
+def test_each_operation_that_changes_something_has_left_an_entry() -> None:
+    changing = {operation.name: operation.audit for operation in ROUTES if operation.method != "GET"}
+    assert {name for name, rule in changing.items() if rule is None} == NOT_AUDITED
+    listed = (FOLDER / "changes" / "audit.txt").read_text()
+    of_decisions = {f"approval.{decision}" for decision in ("approve", "deny", "edit", "replace")}
+    assert [action for action in of_decisions if f"  {action}  " not in listed] == []
+    missing = {rule.action for rule in changing.values() if rule is not None and f"  {rule.action}  " not in listed}
+    assert missing == AUDITED_ELSEWHERE
+
+
 def test_no_route_is_missing() -> None:
     for file in ("scopes.txt", "wrong_inputs.txt"):
         names = {line.partition("  ")[0] for line in (FOLDER / file).read_text().splitlines()}

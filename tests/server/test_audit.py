@@ -1,12 +1,12 @@
-"""The audit log at the door: each request that changes something leaves one entry, what changes nothing none."""
+"""The audit log at the door: what comes twice leaves one entry, what changes nothing none.
+
+That each operation that changes something leaves one is in tests/recorded, whose last commands list the entries.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from functools import partial
-from itertools import count
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,14 +20,9 @@ from spar.agent.lifecycle import Lifecycle
 from spar.config.load import load
 from spar.records.audit import AuditEntry
 from spar.records.journal import Doubt, Item
-from spar.server.routes.applications import control, served
+from spar.server.routes.applications import control
 from spar.service.app import Service
-from spar.types import PHASES, Experience
 from tests.doubles import LearningSense
-
-Key = tuple[str, str]
-#: Operations other than reads that leave no entry: a message has its origin, and a tried example is not stored.
-NOT_AUDITED = {"runs submit", "examples try", "config check", "stops attach"}
 
 
 @tool(effect="once", approval="ask")
@@ -97,188 +92,26 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
         await door.client.aclose()
 
 
-async def decide(door: Door, decision: str, **more: Any) -> httpx.Response:
-    row = await door.pending()
-    return await door.ask("POST", f"/v1/approvals/{row['id']}",
-                          {"digest": row["digest"], "decision": decision, **more})  # fmt: skip
-
-
-async def revoke(door: Door) -> httpx.Response:
-    await decide(door, "approve", grant_for=60)
-    grant, *_ = (await door.ask("GET", "/v1/grants")).json()
-    return await door.ask("DELETE", f"/v1/grants/{grant['id']}")
-
-
-async def pair(door: Door) -> httpx.Response:
-    admission = await door.agent.attachments.get("senders").meet("mail", "bob@example.org", is_verified=True)
-    code = re.search(r"[A-Z0-9]{4}-[A-Z0-9]{4}", admission.answer)
-    assert code is not None
-    return await door.ask("POST", "/v1/senders:pair", {"code": code[0], "person": "bob"})
-
-
-async def forget_sender(door: Door) -> httpx.Response:
-    await door.ask("POST", "/v1/senders:deny", {"sender": "mail:eve@example.org"})
-    return await door.ask("POST", "/v1/senders:forget", {"sender": "mail:eve@example.org"})
-
-
-LINE = '{"situation": "the disk is full", "id": "e1"}'
-
-
-async def forget_experience(door: Door) -> httpx.Response:
-    await door.memory.store(Experience("the disk is full", id="e1"))
-    return await door.ask("DELETE", "/v1/memory/experiences/e1")
-
-
-async def said(door: Door, method: str, verb: str, body: Any = None) -> httpx.Response:
-    receipt = await door.agent.submit("hello", session="room")
-    await door.agent.wait(receipt.run_id, 20)
-    return await door.ask(method, f"/v1/sessions/room{verb}", body)
-
-
-async def abort(door: Door) -> httpx.Response:
-    await door.pending()
-    (run, *_) = door.agent.runs.open_in(next(iter(door.agent.sessions.by_key.values())).key) or [None]
-    receipt = await door.agent.submit("hello", session="other")
-    return await door.ask("POST", f"/v1/runs/{run.id if run is not None else receipt.run_id}:abort")
-
-
-async def feedback(door: Door) -> httpx.Response:
-    receipt = await door.agent.submit("hello")
-    await door.agent.wait(receipt.run_id, 20)
-    return await door.ask("POST", f"/v1/runs/{receipt.run_id}/feedback", {"good": False, "why": "not what I asked"})
-
-
-async def step(door: Door, phase: str) -> httpx.Response:
-    given = {"plan": [{"content": "x"}], "act": [], "reflect": {"action": {"calls": []}}}
-    return await door.ask("POST", f"/v1/agent:step_{phase}", given.get(phase))
-
-
-async def revoke_token(door: Door) -> httpx.Response:
-    await door.ask("POST", "/v1/tokens", {"name": "bot", "scopes": ["admin"]})
-    return await door.ask("DELETE", "/v1/tokens/bot")
-
-
-WALK: Mapping[Key, tuple[tuple[str, Callable[[Door], Coroutine[Any, Any, httpx.Response]]], ...]] = {
-    **{("POST", f"/v1/agent:step_{phase}"): (
-        ("agent.pause", lambda door: door.ask("POST", "/v1/agent:pause")),
-        (f"agent.step_{phase}", partial(step, phase=phase)),
-    ) for phase in PHASES},
-    ("POST", "/v1/agent:pause"): (("agent.pause", lambda door: door.ask("POST", "/v1/agent:pause")),),
-    ("POST", "/v1/agent:resume"): (
-        ("agent.pause", lambda door: door.ask("POST", "/v1/agent:pause")),
-        ("agent.resume", lambda door: door.ask("POST", "/v1/agent:resume")),
-    ),
-    ("POST", "/v1/agent:reload"): (("agent.reload", lambda door: door.ask("POST", "/v1/agent:reload")),),
-    ("POST", "/v1/agent:stop"): (("agent.stop", lambda door: door.ask("POST", "/v1/agent:stop")),),
-    ("POST", "/v1/sensors/{sensor}:restore"): (
-        ("sensor.restore", lambda door: door.ask("POST", "/v1/sensors/inbox:restore")),
-    ),
-    ("POST", "/v1/runs/{run_id:path}:abort"): (("run.abort", abort),),
-    ("POST", "/v1/runs/{run_id:path}/feedback"): (("run.feedback", feedback),),
-    ("POST", "/v1/approvals/{id}"): (
-        ("approval.approve", lambda door: decide(door, "approve", grant_for=60)),
-        ("approval.deny", lambda door: decide(door, "deny", reason="not today")),
-        ("approval.edit", lambda door: decide(door, "edit", params={})),
-    ),
-    ("DELETE", "/v1/grants/{id}"): (("grant.revoke", revoke),),
-    ("POST", "/v1/calls/in-doubt/{id:path}/resolve"): (
-        ("doubt.resolve", lambda door: door.ask(
-            "POST", f"/v1/calls/in-doubt/{quote('c1/pay', safe='')}/resolve", {"answer": "failed"})),
-    ),
-    ("POST", "/v1/dead-letters/{id:path}/drop"): (
-        ("dead_letter.drop", lambda door: door.ask("POST", "/v1/dead-letters/d1/drop")),
-    ),
-    ("POST", "/v1/dead-letters/{id:path}/retry"): (
-        ("dead_letter.retry", lambda door: door.ask("POST", "/v1/dead-letters/d2/retry")),
-    ),
-    ("POST", "/v1/senders:pair"): (("sender.pair", pair),),
-    ("POST", "/v1/senders:allow"): (
-        ("sender.allow", lambda door: door.ask("POST", "/v1/senders:allow", {"sender": "mail:a@example.org"})),
-    ),
-    ("POST", "/v1/senders:deny"): (
-        ("sender.deny", lambda door: door.ask("POST", "/v1/senders:deny", {"sender": "mail:b@example.org"})),
-    ),
-    ("POST", "/v1/senders:forget"): (("sender.forget", forget_sender),),
-    ("POST", "/v1/sessions/{key:path}:reset"): (("session.reset", lambda door: said(door, "POST", ":reset")),),
-    ("POST", "/v1/sessions/{key:path}:fork"): (
-        ("session.fork", lambda door: said(door, "POST", ":fork", {"name": "copy"})),
-    ),
-    ("PATCH", "/v1/sessions/{key:path}"): (
-        ("session.change", lambda door: said(door, "PATCH", "", {"title": "Room"})),
-    ),
-    ("DELETE", "/v1/sessions/{key:path}"): (("session.forget", lambda door: said(door, "DELETE", "")),),
-    ("DELETE", "/v1/memory/experiences/{id}"): (("experience.forget", forget_experience),),
-    ("POST", "/v1/memory/experiences:forget"): (
-        ("experience.forget", lambda door: door.ask("POST", "/v1/memory/experiences:forget", {"session": "room"})),
-    ),
-    ("POST", "/v1/memory/experiences:import"): (
-        ("experience.import", lambda door: door.ask("POST", "/v1/memory/experiences:import", {"lines": LINE})),
-    ),
-    ("POST", "/v1/tokens"): (
-        ("token.create", lambda door: door.ask("POST", "/v1/tokens", {"name": "ci", "scopes": ["read"]})),
-    ),
-    ("DELETE", "/v1/tokens/{name}"): (("token.revoke", revoke_token),),
-    ("POST", "/v1/examples:teach"): (
-        ("example.teach", lambda door: door.ask("POST", "/v1/examples:teach", {"text": "hi", "label": "greeting"})),
-    ),
-    ("POST", "/v1/examples:forget"): (
-        ("example.forget", lambda door: door.ask("POST", "/v1/examples:forget", {"id": "e1"})),
-    ),
-}  # fmt: skip
-#: Walked by `tests/recorded`, whose last command lists the entries, by `tests/process/test_breakpoints.py`, and by
-#: `tests/cluster/test_services.py`.
-ELSEWHERE = {
-    ("POST", "/v1/deliveries/{id}:retry"),
-    ("POST", "/v1/deliveries/{id}:drop"),
-    ("POST", "/v1/incidents/{id}:close"),
-    ("POST", "/v1/notifiers/{name}:test"),
-    ("POST", "/v1/channels/{name}:test"),
-    ("POST", "/v1/breakpoints"),
-    ("DELETE", "/v1/breakpoints/{name}"),
-    ("POST", "/v1/stops/{stop}:change"),
-    ("POST", "/v1/stops/{stop}:go"),
-    ("POST", "/v1/stops:detach"),
-    ("POST", "/v1/nodes/{node}:drain"),
-}
-
-
-def test_every_route_that_changes_something_has_a_name_and_is_walked() -> None:
-    changing = [operation for operation in served() if operation.method != "GET"]
-    assert {operation.name for operation in changing if operation.audit is None} == NOT_AUDITED
-    audited = {(operation.method, operation.path) for operation in changing if operation.audit is not None}
-    assert set(WALK) | ELSEWHERE == audited
-
-
-async def repeat(door: Door, action: str, answer: httpx.Response) -> None:
-    """Send a request with its key again; what it answered before comes again, but no token."""
-    again = await door.client.send(answer.request)
-    if action == "token.create":
-        assert (again.status_code, "answered 201; its answer is not kept" in again.text) == (409, True)
-        assert answer.json()["token"] not in str(await door.memory.records("request"))
-    elif action != "agent.stop":  # the service is stopping meanwhile
-        assert (again.status_code, again.json()) == (answer.status_code, answer.json()), action
-
-
-async def test_each_request_that_changes_something_leaves_one_entry_also_if_it_comes_twice(door: Door) -> None:
-    keys, before = count(), 0
-
-    async def give_a_key(request: httpx.Request) -> None:
-        request.headers.setdefault("idempotency-key", f"k{next(keys)}")
-
-    door.client.event_hooks = {"request": [give_a_key]}
-    for key in sorted(WALK, key=lambda key: key == ("POST", "/v1/agent:stop")):  # after which nothing is answered
-        for action, ask in WALK[key]:
-            answer = await ask(door)
-            assert answer.status_code < 300, (action, answer.text)
-            if action != "doubt.resolve":  # which recognizes a repetition itself, and leaves an entry that says so
-                await repeat(door, action, answer)
-        every = await door.entries()
-        left, before = [entry.action for entry in every[: len(every) - before]], len(every)
-        walked = {action for action, _ in WALK[key]}
-        assert walked <= set(left) <= walked | {"approval.approve", "sender.deny", "token.create"}
-        assert len(left) == len(set(left)), left
-        assert {(entry.actor, entry.origin, entry.agent) for entry in every} == {("alice", "http", "main")}
-        await door.agent.resume() if door.agent.state == "paused" else None
+async def test_a_request_that_comes_twice_under_its_key_leaves_one_entry_and_a_token_is_told_once(door: Door) -> None:
+    asked: dict[str, tuple[str, Any]] = {
+        "/v1/agent:pause": ("agent.pause", None),
+        "/v1/senders:deny": ("sender.deny", {"sender": "mail:b@example.org"}),
+        "/v1/dead-letters/d1/drop": ("dead_letter.drop", None),
+        "/v1/tokens": ("token.create", {"name": "ci", "scopes": ["read"]}),
+    }
+    for path, (action, body) in asked.items():
+        first, again = [
+            await door.client.post(path, json=body, headers={"idempotency-key": action}) for _ in range(2)
+        ]  # fmt: skip
+        assert first.status_code < 300, (action, first.text)
+        if action == "token.create":
+            assert (again.status_code, "answered 201; its answer is not kept" in again.text) == (409, True)
+            assert first.json()["token"] not in str(await door.memory.records("request"))
+        else:
+            assert (again.status_code, again.json()) == (first.status_code, first.json()), action
+    entries = await door.entries()
+    assert [entry.action for entry in entries][::-1] == [action for action, _ in asked.values()]
+    assert {(entry.actor, entry.origin, entry.agent) for entry in entries} == {("alice", "http", "main")}
     assert await door.memory.audit.verify() == ""
 
 
