@@ -210,15 +210,6 @@ def test_a_request_that_does_not_say_its_host_is_refused(doors: Doors) -> None:
     assert rest_of(doors.tcp(b"GET /livez HTTP/1.0\r\nHost: evil.example\r\n\r\n")).startswith(b"HTTP/1.1 421")
 
 
-def test_a_body_with_two_lengths_is_refused_and_its_connection_ends(doors: Doors) -> None:
-    head = b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
-    for connection in (
-        doors.unix(head + b"0\r\n\r\n" + HALF),
-        doors.tcp(head.replace(b"/v1/runs", b"/hooks/x") + b"0\r\n\r\n"),
-    ):
-        assert rest_of(connection).startswith(b"HTTP/1.1 400")
-
-
 def test_a_refusal_below_the_applications_is_a_problem_with_the_headers_of_the_port(tmp_path: Path) -> None:
     no_http = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nno header\r\n\r\n"
     with Doors(tmp_path, Bounds(head_within=0.05)) as doors:
