@@ -261,14 +261,13 @@ PlanOutcome = Literal["made", "failed", "deferred", "refused", "barred", "cut", 
 class WorkHandedOut(LocalFact, frozen=True, kw_only=True):
     """Interrupted or failed work waits for a cycle of its own.
 
-    `work` is the id of the `cycle` to continue, or of the `item` to deal with again; `run` is its run. `is_suspect`
-    says that it may have killed a process; such work is tried one piece at a time.
+    `work` is the id of the `cycle` to continue, or of the item to deal with again; `run` is its run. `is_suspect` says
+    that it may have killed a process; such work is tried one piece at a time.
     """
 
     work: str
     run: str = ""
     cycle: Unfinished | None = None
-    item: Item | None = None
     is_suspect: bool = False
 
     @property

@@ -113,8 +113,7 @@ def placed(item: Item, states: Mapping[str, SessionState], now: datetime, *, is_
     # A run that has begun, perhaps, goes first, and is never dropped.
     has_begun = is_suspect or item.attempts or (item.past if is_run else item.is_sensed)
     if has_begun and not (is_run and is_command):
-        return facts.WorkHandedOut(session=key, work=item.id, run=item.id if is_run else "", item=item,
-                                   is_suspect=is_suspect)  # fmt: skip
+        return facts.WorkHandedOut(session=key, work=item.id, run=item.id if is_run else "", is_suspect=is_suspect)
     if not is_run:
         return facts.PerceptionAccepted(session=key, perception=item.perception)
     is_collected = item.is_collected and key in states and states[key].is_busy

@@ -321,19 +321,17 @@ class Restart:
 
         If it may have ended several processes without a trace, this attempt is the last one: that is safe, too.
         """
-        if piece.item is not None and self._core.is_suspect(piece.item.session):
+        if piece.cycle is None and self._core.is_suspect(piece.session):
             self._journal_attempts(piece, MOST_ATTEMPTS)
         await self._ledger.journal.safe()
 
     def end_trial(self, piece: WorkHandedOut) -> None:
         """Journal the attempts at a suspect as they were, since this process has outlived the last one."""
-        if piece.item is not None and self._core.shared is not None:
+        if piece.cycle is None and self._core.shared is not None:
             self._journal_attempts(piece)
 
     def _journal_attempts(self, piece: WorkHandedOut, attempts: int | None = None) -> None:
-        assert piece.item is not None
-        item = self._work.items(piece.item.session).get(piece.work)
-        if item is not None:
+        if (item := self._work.items(piece.session).get(piece.work)) is not None:
             counted = item if attempts is None else replace(item, attempts=attempts)
             self._ledger.journal.append(facts.WorkChanged(session=item.session, item=counted), self._core.name)
 

@@ -219,7 +219,7 @@ class SessionCycles(SessionWork):
     async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: WorkHandedOut) -> list[Perception]:
         """Return the perceptions of one piece of interrupted work: an interrupted cycle, or work that may have killed
         the process."""
-        run = self.parts.runs.open_run(piece.run)
+        run, item = self.parts.runs.open_run(piece.run), self.state.items.get(piece.work)
         begun = None if run is self.run else run
         if begun is not None:
             assert self.run is None, "a session takes interrupted work while it has a run"
@@ -234,7 +234,7 @@ class SessionCycles(SessionWork):
                 return []
         if piece.cycle is not None:
             return list(piece.cycle.perceptions)
-        assert (item := piece.item) is not None  # noqa: RUF018
+        assert item is not None
         pushed = [item.perception]
         if run is not None:
             cycle.run, cycle.new_messages = run.context(), run.state.new

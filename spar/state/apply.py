@@ -229,8 +229,6 @@ def _run_finished(state: SessionState, fact: facts.RunFinished) -> None:
 
 def _work_handed_out(state: SessionState, fact: facts.WorkHandedOut) -> None:
     state.retries.pop(fact.work, None)
-    if fact.item is not None:
-        state.items[fact.work] = fact.item
     _add_piece(state, fact)
 
 

@@ -60,7 +60,7 @@ def of_kind(kind: type[Fact]) -> st.SearchStrategy[Fact]:
         if name not in ("session", "options", "defaults", "output")
     }
     if kind is facts.WorkHandedOut:
-        fields |= {"cycle": _CYCLES, "item": st.none()}
+        fields["cycle"] = _CYCLES
     if kind is facts.CycleClosed:
         fields["calls"] = st.integers(0, 2)
     return st.builds(kind, session=st.just("main"), **fields)
