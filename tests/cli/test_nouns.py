@@ -37,6 +37,7 @@ from spar.records.approvals import Approval, Grant
 from spar.records.journal import Doubt, Item, RowChange
 from spar.records.senders import Delivery, SenderRow
 from spar.service.app import Service
+from tests.journal.left import tell
 from tests.memory.sqlite.test_schema import released
 from tests.process.conftest import PATIENCE
 from tests.process.template import clean_environ
@@ -121,13 +122,8 @@ async def lived(folder: Path) -> dict[str, Any]:
     (folder / "line").mkdir()
     (folder / "config.toml").write_text(CONFIG)
     async with Memory(f"sqlite:///{folder / 'state' / 'memory.db'}") as memory:
-        memory.journal.append(
-            facts.CallDoubted(session="main", doubt=Doubt("c1/pay", Call("pay", id="pay"), "c1", at=NOW)), "main"
-        )
-        memory.journal.append(
-            facts.PutAside(session="main", item=Item("d1", Perception("x", id="d1"), at=NOW), reason="it failed"),
-            "main",
-        )
+        tell(memory.journal, facts.CallDoubted, doubt=Doubt("c1/pay", Call("pay", id="pay"), "c1", at=NOW))
+        tell(memory.journal, facts.PutAside, item=Item("d1", Perception("x", id="d1"), at=NOW), reason="it failed")
         message = Delivery("m1", "folder", "bob", "hello", NOW, state="failed", error="no such person")
         memory.journal.append(facts.RowsChanged(changes=(RowChange("channels:main", "out/m1", to_builtins(message)),)))
         await memory.journal.safe()

@@ -45,3 +45,8 @@ def ended(call: Call, status: Any = "ok", output: Any = None, cycle: str = CUT) 
     return facts.CallEnded(
         session="main", cycle=cycle, result=CallResult(call, status, output=output, attempts=attempts)
     )
+
+
+def tell(journal: Any, kind: type[Fact], *, session: str = "main", agent: str = "main", **fields: Any) -> None:
+    """Append a fact of an agent to a journal."""
+    journal.append(kind(session=session, **fields), agent)

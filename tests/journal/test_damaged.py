@@ -15,6 +15,7 @@ from spar.protocols.tools import tool
 from spar.records.journal import Item, Unfinished
 from spar.testing import ScriptedPlanner, VirtualClock
 from spar.types import Action, Call, Perception
+from tests.journal.left import tell
 
 PAY = Call("pay", {"amount": 2}, id="b")
 
@@ -32,9 +33,7 @@ async def cut_off(path: Path, damage: str) -> None:
             begun = Unfinished(cycle, session, (first.perception,), (first.id,))
             memory.journal.append(facts.CycleOpened.of(begun), "main")
             memory.journal.append(facts.Planned(session=session, cycle=cycle, action=Action((PAY,), id=session)))
-            memory.journal.append(
-                facts.AttemptStarted(session=session, cycle=cycle, call="b", attempt=1, effect="once")
-            )
+            tell(memory.journal, facts.AttemptStarted, session=session, cycle=cycle, call="b", attempt=1, effect="once")
         await memory.journal.safe()
     connection = sqlite3.connect(path)
     connection.execute(damage)

@@ -15,6 +15,7 @@ from spar import Agent, facts
 from spar.errors import TooLargeError
 from spar.records.journal import Closing, RowChange, Unfinished
 from spar.types import Action, Call, Perception
+from tests.journal.left import tell
 
 
 async def as_left(path: Path, memory: Memory, owner: str) -> dict[str, Any]:
@@ -45,11 +46,8 @@ async def test_a_row_of_a_cycle_that_is_to_begin_again_does_not_change(tmp_path:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
         begin(memory, "c")
         memory.journal.append(facts.RowsChanged(changes=(RowChange("o", "a", 1),), cycle="c"))
-        memory.journal.append(
-            facts.CycleWritten(
-                session="main", cycle="c", closing=Closing("interrupted", again=Unfinished("c", "main"))
-            ),
-            "main",
+        tell(
+            memory.journal, facts.CycleWritten, cycle="c", closing=Closing("interrupted", again=Unfinished("c", "main"))
         )
 
         assert await memory.rows("o") == {}

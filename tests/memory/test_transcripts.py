@@ -21,6 +21,7 @@ from spar.errors import FencedError, PermanentError
 from spar.records.journal import Closing
 from spar.records.transcript import Entry, TranscriptSummary
 from spar.types import CycleRecord, Fault
+from tests.journal.left import tell
 from tests.memory.sqlite.test_writer import until
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -76,12 +77,8 @@ async def test_what_was_added_is_read_in_order_and_numbered(memory: Memory) -> N
 
 
 async def test_what_a_cycle_adds_comes_with_its_end(memory: Memory) -> None:
-    memory.journal.append(
-        facts.CycleWritten(
-            session="main", cycle="cycle-1", closing=closing("cycle-1", "a", said("hello"), said("again", run="a"))
-        ),
-        "main",
-    )
+    end = closing("cycle-1", "a", said("hello"), said("again", run="a"))
+    tell(memory.journal, facts.CycleWritten, cycle="cycle-1", closing=end)
 
     found = await memory.transcripts.read("main", "talk")
 
@@ -120,9 +117,7 @@ async def test_the_cycle_of_a_superseded_run_ends_all_the_same_and_its_loss_is_t
     await memory.transcripts.append("main", "talk", "old", [said("1")])
     await memory.transcripts.append("main", "talk", "new", [said("2")])
 
-    memory.journal.append(
-        facts.CycleWritten(session="main", cycle="cycle-1", closing=closing("cycle-1", "old", said("3"))), "main"
-    )
+    tell(memory.journal, facts.CycleWritten, cycle="cycle-1", closing=closing("cycle-1", "old", said("3")))
     await memory.flush()
     await until(lambda: bool(faults))
 

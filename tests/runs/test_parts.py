@@ -18,6 +18,7 @@ from spar.hooks import HookContext
 from spar.records.journal import Item
 from spar.testing import VirtualClock
 from tests.doubles import heard
+from tests.journal.left import tell
 
 
 @tool(effect="read")
@@ -166,14 +167,10 @@ async def test_a_part_that_an_earlier_process_left_is_told_to_have_ended_once_th
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     async with Memory(f"sqlite:///{first / 'memory.db'}") as memory:  # as an older release left it
-        memory.journal.append(
-            facts.WorkChanged(session="main", item=Item("whole", Perception("one", id="1"), "run")), "main"
-        )
-        memory.journal.append(
-            facts.WorkChanged(session="main", item=Item("part", Perception("two", id="2"), "run", into="whole")), "main"
-        )
-        memory.journal.append(
-            facts.RunAnswered(session="main", run="whole", answer={"run_id": "whole", "status": "ok", "output": "done"})
+        tell(memory.journal, facts.WorkChanged, item=Item("whole", Perception("one", id="1"), "run"))
+        tell(memory.journal, facts.WorkChanged, item=Item("part", Perception("two", id="2"), "run", into="whole"))
+        tell(
+            memory.journal, facts.RunAnswered, run="whole", answer={"run_id": "whole", "status": "ok", "output": "done"}
         )
         await memory.journal.safe()
     agent = agent_at(first, clock)

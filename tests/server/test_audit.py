@@ -23,6 +23,7 @@ from spar.records.journal import Doubt, Item
 from spar.server.routes.applications import control
 from spar.service.app import Service
 from tests.doubles import LearningSense
+from tests.journal.left import tell
 
 
 @tool(effect="once", approval="ask")
@@ -78,10 +79,7 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
         journal = memory.journal
         journal.append(facts.CallDoubted(session="main", doubt=Doubt("c1/pay", Call("pay", id="pay"), "c1")), "main")
         for id in ("d1", "d2"):
-            journal.append(
-                facts.PutAside(session="main", item=Item(id, Perception("x", id=id)), reason="3 attempts failed"),
-                "main",
-            )
+            tell(journal, facts.PutAside, item=Item(id, Perception("x", id=id)), reason="3 attempts failed")
         await journal.safe()
     memory = Memory(url)
     agent = Agent(sense=Sensing(), plan=plan, tools=[deploy], memory=memory, loop_interval="off",

@@ -20,6 +20,7 @@ from spar.records.journal import DeadLetter, Doubt, Item
 from spar.review.left_work import doubt_cells, doubt_full, letter_cells, letter_full
 from spar.server.routes.applications import control
 from spar.service.app import Service
+from tests.journal.left import tell
 from tests.waiting import until
 
 NOW = datetime.now(UTC)
@@ -91,15 +92,13 @@ class Door:
 
 @pytest.fixture
 async def door(tmp_path: Path) -> AsyncIterator[Door]:
-    def tell(journal: Any) -> None:
+    def write(journal: Any) -> None:
         for number, id in enumerate(IDS):
             journal.append(facts.CallDoubted(session="main", doubt=doubt(id, session=f"s{number}")), "main")
         journal.append(facts.PutAside(session="main", item=item("d1", NASTY), reason="3 attempts failed"), "main")
-        journal.append(
-            facts.PutAside(session="main", item=item("d2/x", kind="run"), reason="3 attempts failed"), "main"
-        )
+        tell(journal, facts.PutAside, item=item("d2/x", kind="run"), reason="3 attempts failed")
 
-    async with await Door(tmp_path).left(tell) as door:
+    async with await Door(tmp_path).left(write) as door:
         yield door
 
 
@@ -159,20 +158,11 @@ async def test_what_is_to_be_made_again_is_made_once(door: Door) -> None:
 
 
 async def test_a_call_is_shown_with_the_values_that_it_was_started_with(tmp_path: Path) -> None:
-    def tell(journal: Any) -> None:
-        journal.append(
-            facts.AttemptStarted(
-                session="main", cycle="c1", call="pay", attempt=1, effect="once", allowed="auto", values={"amount": 7}
-            )
-        )
-        journal.append(
-            facts.CallDoubted(
-                session="main", doubt=doubt("c1/pay", call=Call("pay", {"amount": "†state.a"}, id="pay"))
-            ),
-            "main",
-        )
+    def write(journal: Any) -> None:
+        tell(journal, facts.AttemptStarted, cycle="c1", call="pay", attempt=1, effect="once", values={"amount": 7})
+        tell(journal, facts.CallDoubted, doubt=doubt("c1/pay", call=Call("pay", {"amount": "†state.a"}, id="pay")))
 
-    async with await Door(tmp_path).left(tell) as door:
+    async with await Door(tmp_path).left(write) as door:
         found = (await door.get("/v1/calls/in-doubt/c1%2Fpay")).json()
 
     assert found["call"]["params"] == {"amount": 7}

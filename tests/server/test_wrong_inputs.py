@@ -20,6 +20,7 @@ from spar.records.journal import Doubt, Item
 from spar.server.api.openapi import has_body, plain_path, query_fields
 from spar.server.routes.applications import control, served
 from spar.service.app import Service
+from tests.journal.left import tell
 
 #: What a request was answered: a path with its query, and a body, to a status.
 Ask = Callable[[str, str, bytes], int]
@@ -121,13 +122,8 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
 
     async def opened() -> Agent:
         async with Memory(url) as memory:
-            memory.journal.append(
-                facts.CallDoubted(session="main", doubt=Doubt("c1/pay", Call("pay", id="pay"), "c1")), "main"
-            )
-            memory.journal.append(
-                facts.PutAside(session="main", item=Item("d1", Perception("x", id="d1")), reason="3 attempts failed"),
-                "main",
-            )
+            tell(memory.journal, facts.CallDoubted, doubt=Doubt("c1/pay", Call("pay", id="pay"), "c1"))
+            tell(memory.journal, facts.PutAside, item=Item("d1", Perception("x", id="d1")), reason="3 attempts failed")
             await memory.journal.safe()
             await memory.store(Experience("x", "look", "ok", id="learnt"))
         agent = Agent(tools=[look], memory=Memory(url), loop_interval="off")

@@ -16,6 +16,7 @@ from spar.protocols import Host
 from spar.records.journal import Closing
 from spar.testing import VirtualClock
 from spar.types import CycleRecord, Experience
+from tests.journal.left import tell
 from tests.simulation.service import folder
 from tests.simulation.soak import Sample, Soaked, slope, soak
 
@@ -86,10 +87,7 @@ def lived(memory: Memory, clock: VirtualClock, day: int) -> None:
         record = CycleRecord(f"c{number}", "main", "main", clock.now(), 0.1, "acted")
         memory.journal.append(facts.CycleOpened(session="main", cycle=f"c{number}"), "main")
 
-        memory.journal.append(
-            facts.CycleWritten(session="main", cycle=f"c{number}", closing=Closing("acted", record, (experience,))),
-            "main",
-        )
+        tell(memory.journal, facts.CycleWritten, cycle=f"c{number}", closing=Closing("acted", record, (experience,)))
 
 
 async def test_the_file_keeps_its_limit_for_a_year_and_what_must_be_kept(clock: VirtualClock, tmp_path: Path) -> None:

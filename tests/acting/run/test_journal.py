@@ -18,6 +18,7 @@ from spar.errors import SparError
 from spar.facts import Fact
 from spar.protocols.tools import tool
 from spar.types import Action, ActionResult, Call, CallResult, Message
+from tests.journal.left import tell
 from tests.waiting import cancelled
 
 
@@ -238,16 +239,9 @@ async def test_an_executor_of_its_own_goes_on_with_what_an_earlier_process_had_d
         journal.append(facts.Planned(session="main", cycle="mine", action=action))
         for result in whole.results[:3]:
             output = Message("said", {"text": 4}) if result.call.id == "c" else result.output
-            journal.append(
-                facts.AttemptStarted(
-                    session="main", cycle="mine", call=result.call.id, attempt=1, effect="once", allowed="auto"
-                )
-            )
-            journal.append(
-                facts.CallEnded(
-                    session="main", cycle="mine", result=CallResult(result.call, "ok", output=output, attempts=1)
-                )
-            )
+            tell(journal, facts.AttemptStarted, cycle="mine", call=result.call.id, attempt=1, effect="once")
+            ended = CallResult(result.call, "ok", output=output, attempts=1)
+            tell(journal, facts.CallEnded, cycle="mine", result=ended)
         await journal.safe()
         assert await journal.views.interrupted("other") is None
     made.clear()

@@ -18,6 +18,7 @@ from spar import Action, Agent, Perception, facts
 from spar.records.journal import Closing, merge_counts
 from spar.types import CycleRecord
 from tests.effort import Effort
+from tests.journal.left import tell
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -26,9 +27,7 @@ def close(memory: Memory, agent: str, id: str, *, besides: dict[str, Any] | None
     memory.journal.append(facts.CycleOpened(session="main", cycle=id), agent)
 
     record = CycleRecord(id, agent, "main", NOW, 0.5, "acted", phases={"plan": 0.25}, notes=notes)
-    memory.journal.append(
-        facts.CycleWritten(session="main", cycle=id, closing=Closing("acted", record, besides=besides)), agent
-    )
+    tell(memory.journal, facts.CycleWritten, agent=agent, cycle=id, closing=Closing("acted", record, besides=besides))
 
 
 def tend(memory: Memory) -> Any:

@@ -19,22 +19,16 @@ from spar import facts
 from spar.errors import FencedError, TransientError
 from spar.records.journal import Closing, Item
 from spar.types import Call, CallResult, CycleRecord, Perception, utcnow
+from tests.journal.left import tell
 
 CYCLES = [f"cycle{number}" for number in range(5)]
 
 
 def close_cycles(memory: Memory) -> None:
     for id in CYCLES:
-        memory.journal.append(facts.CycleOpened(session="main", cycle=id), "main")
-
-        memory.journal.append(
-            facts.CycleWritten(
-                session="main",
-                cycle=id,
-                closing=Closing("acted", CycleRecord(id, "main", "main", utcnow(), 0.5, "acted")),
-            ),
-            "main",
-        )
+        tell(memory.journal, facts.CycleOpened, cycle=id)
+        record = CycleRecord(id, "main", "main", utcnow(), 0.5, "acted")
+        tell(memory.journal, facts.CycleWritten, cycle=id, closing=Closing("acted", record))
 
 
 async def test_cycles_that_end_while_the_queue_is_full_are_written_before_the_closing(tmp_path: Path) -> None:
@@ -108,9 +102,7 @@ async def test_a_large_result_of_a_call_is_encoded_once_in_the_thread_that_write
     async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
         memory.journal.append(facts.CycleOpened(session="main", cycle="c1"), "main")
 
-        memory.journal.append(
-            facts.CallEnded(session="main", cycle="c1", result=CallResult(Call("look", id="1"), "ok", output=output))
-        )
+        tell(memory.journal, facts.CallEnded, cycle="c1", result=CallResult(Call("look", id="1"), "ok", output=output))
         assert bool(value.threads) is is_at_once
         await memory.journal.safe()
         connection = database.open_reader(memory.path)

@@ -16,6 +16,7 @@ from spar.protocols import Host
 from spar.records.journal import Closing, Item, Unfinished
 from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Action, Call, CallResult, Fault
+from tests.journal.left import tell
 
 GO = Call("note", {"text": "x"}, id="a")
 THEN = Call("note", {"text": "y"}, id="b")
@@ -30,11 +31,7 @@ async def die_in_a_cycle(path: Path, *, agent: str = "old") -> None:
         journal.append(facts.CycleOpened.of(cut), agent)
 
         journal.append(facts.Planned(session="main", cycle="c-old", action=Action((GO, THEN))))
-        journal.append(
-            facts.AttemptStarted(
-                session="main", cycle="c-old", call="a", attempt=1, effect="idempotent", allowed="auto"
-            )
-        )
+        tell(journal, facts.AttemptStarted, cycle="c-old", call="a", attempt=1, effect="idempotent")
         journal.append(facts.CallEnded(session="main", cycle="c-old", result=CallResult(GO, "ok", output=7)))
         await journal.safe()
 
@@ -46,9 +43,7 @@ async def work(memory: Memory, cycles: int) -> None:
         journal.append(facts.CycleOpened(session="main", cycle=f"c{number}"), "new")
 
         journal.append(facts.Planned(session="main", cycle=f"c{number}", action=Action((GO,))))
-        journal.append(
-            facts.CycleWritten(session="main", cycle=f"c{number}", closing=Closing("acted", done=("x",))), "new"
-        )
+        tell(journal, facts.CycleWritten, agent="new", cycle=f"c{number}", closing=Closing("acted", done=("x",)))
     await journal.safe()
 
 

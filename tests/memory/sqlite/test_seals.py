@@ -22,6 +22,7 @@ from spar.records.session import SessionUse
 from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Perception, replace
 from tests.effort import Effort
+from tests.journal.left import tell
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -40,12 +41,8 @@ async def fill(memory: Memory, number: int = 3) -> None:
         await journal.commit(facts.WorkAccepted(session="main", item=item, use=SessionUse(NOW)), "main")
         journal.append(facts.CycleOpened(session="main", cycle=f"c{n}"), "main")
 
-        journal.append(
-            facts.Planned(session="main", cycle=f"c{n}", action=Action((Call("note", {"n": n}, id=f"call{n}"),)))
-        )
-        journal.append(
-            facts.CallDoubted(session="main", doubt=Doubt(f"c{n}/call{n}", Call("pay"), f"c{n}", at=NOW)), "main"
-        )
+        tell(journal, facts.Planned, cycle=f"c{n}", action=Action((Call("note", {"n": n}, id=f"call{n}"),)))
+        tell(journal, facts.CallDoubted, doubt=Doubt(f"c{n}/call{n}", Call("pay"), f"c{n}", at=NOW))
         journal.append(facts.BudgetUsed(spends=(Spend(f"hour:2026-01-0{n % 9 + 1}T00", "calls", n + 1),)))
         journal.append(facts.RowsChanged(changes=(RowChange("ability:main", f"tool|{n}", {"n": n}),)))
         await memory.audit.write(AuditDraft("alice", "http", "agent.pause", "main"))
@@ -189,10 +186,7 @@ async def test_whatever_honest_work_does_leaves_every_row_sealed(tmp_path: Path)
                 if rng.random() < 0.5:
                     call = Call("note", id=f"call{n}")
                     journal.append(facts.CallEnded(session="main", cycle=f"c{n}", result=CallResult(call, "ok")))
-                    journal.append(
-                        facts.CycleWritten(session="main", cycle=f"c{n}", closing=Closing("acted", done=(f"i{n}",))),
-                        "main",
-                    )
+                    tell(journal, facts.CycleWritten, cycle=f"c{n}", closing=Closing("acted", done=(f"i{n}",)))
             bad = memory._file.commit(lambda connection: connection.execute("INSERT INTO nowhere VALUES (1)").close())
             with pytest.raises(Exception, match="no such table"):
                 await bad
@@ -219,25 +213,16 @@ async def test_cycles_that_are_told_to_the_seals_are_sealed_also_when_they_are_r
     async with Memory.open(f"sqlite:///{path}", ballast=0) as memory:
         for numbers in ([0], range(40), [3, 41, 3], [41]):
             for number in numbers:
-                memory.journal.append(
-                    facts.CycleWritten(session="main", cycle=f"c{number}", closing=Closing("acted", cycle(number))),
-                    "main",
-                )
+                tell(memory.journal, facts.CycleWritten, cycle=f"c{number}", closing=Closing("acted", cycle(number)))
             await memory.journal.safe()
         for is_noted in (True, False):  # first by the hook, then told
             notes = ({"kind": "long", "text": "x" * 5_000},) if is_noted else ()
-            memory.journal.append(
-                facts.CycleWritten(
-                    session="main", cycle="c45", closing=Closing("acted", replace(cycle(45), notes=notes))
-                ),
-                "main",
-            )
+            record = replace(cycle(45), notes=notes)
+            tell(memory.journal, facts.CycleWritten, cycle="c45", closing=Closing("acted", record))
             await memory.journal.safe()
             assert verify(path).is_whole
         bad = memory._file.commit(lambda connection: connection.execute("INSERT INTO nowhere VALUES (1)").close())
-        memory.journal.append(
-            facts.CycleWritten(session="main", cycle="c50", closing=Closing("acted", cycle(50))), "main"
-        )
+        tell(memory.journal, facts.CycleWritten, cycle="c50", closing=Closing("acted", cycle(50)))
         with pytest.raises(Exception, match="no such table"):
             await bad
         await memory.journal.safe()
