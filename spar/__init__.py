@@ -18,8 +18,7 @@ The folders and modules, in the order in which to read them. First the vocabular
     clock         the wall clock, the monotonic clock, waits and timers
     ids           unique identifiers that sort by time
     lazy          names of packages, whose modules are imported when they are first used
-    threads       blocking code outside of the event loop; calls of parts with a deadline, of which some may be left
-                  behind; the users of a part that the first opens and the last closes
+    threads       blocking code outside of the event loop; calls of parts with a deadline; shared parts
     backoff       waits after failures
     failpoints    places at which a test lets the process die
     checks        the check of a value by its annotations
@@ -44,6 +43,7 @@ The core, from the inside out:
     learning/     the abilities of tools, and feedback
     breakpoints/  breakpoints at which sessions stand, are looked at and changed
     nodes/        processes that run one agent together, each some of its sessions
+    steps/        single phases, run by hand
     tracing/      traces of cycles, sent to an OpenTelemetry collector
     session/      one loop for each session, and its cycles: sense – plan – act – reflect
     journal/      recovery, calls in doubt, dead letters

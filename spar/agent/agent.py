@@ -6,7 +6,7 @@
 
 This module is the public interface. `spar.agent.parts` constructs the parts, and each subject has its own: its states
 `spar.agent.lifecycle`, its sessions `spar.session.sessions`, new work `spar.agent.submission`, single steps
-`spar.agent.steps`, its modules `spar.agent.lifespan`, its state that outlives the process
+`spar.steps.steps`, its modules `spar.agent.lifespan`, its state that outlives the process
 `spar.journal.state.agent_state`, its event loop `spar.loop.core`, its error reports `spar.health.error_reporting`.
 """
 

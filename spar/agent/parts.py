@@ -41,7 +41,6 @@ from spar.types import Ability, Perception, Phase
 
 if TYPE_CHECKING:
     from spar.agent.exchange import ModuleExchange
-    from spar.agent.steps import Stepper
     from spar.agent.submission import Conversations
     from spar.attaching import Attachments
     from spar.config.load import Settings
@@ -148,12 +147,10 @@ class AgentParts(Lifecycle):
 
         return ModuleExchange(self, self.lifespan, self.host)
 
-    @cached_property
-    def stepper(self) -> Stepper:
-        """Runner of single phases by hand, which the first step makes."""
-        from spar.agent.steps import Stepper
-
-        return Stepper(self.core, self.setup, self.requests, self.sessions, self, self.open)
+    @property
+    def stepper(self) -> Any:
+        """Return the runner of single phases by hand, which is attached now at the latest."""
+        return self.attached("steps")
 
     @property
     def forks(self) -> Any:
@@ -224,6 +221,10 @@ class AgentParts(Lifecycle):
                 defaults.attach(name, self.attachments.add)
         return self.attachments.by_name[name].part
 
+    def attachment(self, name: str) -> Any:
+        """Return the part of an attachment; None while it is not attached."""
+        return self.attachments.find(name) if self.has_attachments else None
+
     def installed(self, name: str) -> Any:
         """Return the part of a built-in attachment, attached now at the latest; None where it is not installed."""
         return self.attached(name) if defaults.is_installed(name) else None
@@ -243,11 +244,11 @@ class AgentParts(Lifecycle):
         runs = self.runs
         runs.timers.limits, runs.timers.inactivity = _run_limits(settings.runs), settings.runs.inactivity
         runs.verify_output, runs.tell_errors = settings.runs.verify_output, settings.runs.tell_errors
-        runs.reasoning = settings.runs.reasoning
+        runs.reasoning, runs.tells_early = settings.runs.reasoning, settings.runs.are_told_early
         self.lifespan.apply(settings)
         if _is_limited(settings.budgets):
             self.attached("budgets")
-        if settings.runs.blocks != "off" or settings.runs.reasoning == "reply":
+        if runs.tells_early:
             self.attached("interim")
 
     # -- operations that its parts call
@@ -329,8 +330,8 @@ class AgentParts(Lifecycle):
 
     def close_chain(self) -> None:
         """End the chain of steps."""
-        if "stepper" in self.__dict__:
-            self.stepper.close_chain()
+        if (steps := self.attachment("steps")) is not None:
+            steps.close_chain()
 
     async def close_all(self) -> None:
         """Close the parts that were opened."""

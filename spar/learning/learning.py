@@ -73,15 +73,15 @@ class LearningCounts:
 class Learning:
     """Abilities of one agent, and the feedback that changes them.
 
-    Attributes: known: the abilities by tool and kind of task; learnt: counts of what was learnt in this process; aged:
-    the abilities as they are now; read: returns them for a reflector, and they note what it reads.
+    Attributes: known: the abilities by tool and kind of task; learnt: counts of what was learnt in this process; read:
+    returns the abilities as they are now for a reflector, and they note what it reads.
     """
 
     def __init__(self, services: Services) -> None:
         core = self._core = services.core
         self._services, self._rows = services, rows_of(services.state.state_store)
         self.known = KnownAbilities()
-        self.aged = AgedAbilities(self.known, core.clock.now)
+        services.state.abilities = AgedAbilities(self.known, core.clock.now)
         self.read = partial(ReadAbilities, self.known, core.clock.now)
         self.learnt = LearningCounts()
         self._owner = f"ability:{core.name}"  # of the rows

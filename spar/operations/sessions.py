@@ -251,8 +251,8 @@ async def prompt_of(agent: AgentParts, session: str, message: str = "", *, with_
     first_message = Perception(message, source="messages", kind="message", session=session, trust="trusted")
     first = first_message if first_message.text else None  # without text the run has no message
     about = run.context() if run is not None else RunContext("preview", message, message=first, options=options)
-    abilities = {} if agent.learning is None else agent.learning.aged
-    context = Context(agent.core.name, "", session, about, agent.memory, abilities, clock=agent.core.clock)
+    context = Context(agent.core.name, "", session, about, agent.memory, agent.agent_state.abilities,
+                      clock=agent.core.clock)  # fmt: skip
     return await planner.prompt([first_message] if message and run is None else [], context, with_text=with_text)
 
 

@@ -180,13 +180,13 @@ def is_installed(name: str) -> bool:
 
 
 def of_memory(memory: Any) -> list[str]:
-    """Return the attachments that an agent with this open memory needs: it may have forks and abilities of earlier
-    processes, or be shared with other nodes."""
+    """Return the attachments that an agent with this open memory needs, which may be shared with other nodes."""
     if memory is None:
         return []
+    from spar.parts.registry import OF_MEMORY
     from spar.ports.nodes import nodes_of
 
-    names = [name for name in ("forks", "learning") if is_installed(name)]
+    names = [name for name in OF_MEMORY if is_installed(name)]
     # Without the second one, nodes would do each other's work: if it is not installed, attaching it is an error.
     return [*names, "nodes"] if nodes_of(memory) is not None else names
 

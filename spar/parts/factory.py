@@ -20,7 +20,7 @@ from spar.config.tables.section import as_table, settings_of
 from spar.config.tables.settings import Loaded, MemorySettings, Part, Settings
 from spar.data.text import unknown
 from spar.errors import ConfigError, ContractError, KeyPath
-from spar.parts.registry import OWN, Ports, Registry, default_registry
+from spar.parts.registry import OF_MEMORY, OWN, Ports, Registry, default_registry
 from spar.ports.services import Embedder, Programs
 from spar.protocols import Home, Lent, SensorSpec
 from spar.protocols.tools import is_source, name_of, terms_of
@@ -68,15 +68,15 @@ GIVEN: dict[str, dict[str, Given]] = {
 
 #: Built-in attachments in their order, each with the setting that attaches it.
 BUILT_IN = {
-    "budgets": "[budgets]", "forks": "a memory", "learning": "feedback",
-    "interim": "runs.blocks or runs.reasoning", "nodes": "memory.nodes = true",
-    "senders": "[[channels]]", "channels": "[[channels]]", "notices": "[[notifiers]]", "costs": "a configuration",
-    "tracing": "tracing.enabled = true", "breakpoints": "spar break add",
+    "budgets": "[budgets]", "interim": "runs.blocks or runs.reasoning", "senders": "[[channels]]",
+    "channels": "[[channels]]", "notices": "[[notifiers]]", "costs": "a configuration",
+    "tracing": "tracing.enabled = true", "forks": "a memory", "learning": "feedback or a memory",
+    "nodes": "memory.nodes = true", "breakpoints": "spar break add", "steps": "a single step",
 }  # fmt: skip
 #: Those that an agent of a configuration has without that setting too, if they are installed: its store may have rows
 #: of earlier channels and notifiers, and people decide about senders before there is a channel. An agent with limits
-#: has attached its budgets already.
-ALWAYS = ("budgets", "forks", "learning", "senders", "channels", "notices", "costs")
+#: has attached its budgets already, and those of its memory are attached when that is open.
+ALWAYS = ("budgets", "senders", "channels", "notices", "costs", *OF_MEMORY)
 
 
 def built_in(settings: Settings, registry: Registry) -> list[str]:
@@ -84,7 +84,7 @@ def built_in(settings: Settings, registry: Registry) -> list[str]:
     if one that a setting needs is not installed."""
     installed = registry.names("spar.attachments")
     wanted = {"senders": settings.channels, "channels": settings.channels, "notices": settings.notifiers,
-              "tracing": settings.tracing.enabled}  # fmt: skip
+              "tracing": settings.tracing.enabled, "interim": settings.runs.are_told_early}  # fmt: skip
     if missing := next((name for name, setting in wanted.items() if setting and name not in installed), None):
         raise not_installed(missing)
     return [name for name in BUILT_IN if wanted.get(name) or (name in ALWAYS and name in installed)]
@@ -229,7 +229,7 @@ class Parts:
         """
         try:
             for name in built_in(self.settings, self.registry):
-                if name not in attached:
+                if name not in attached and name not in OF_MEMORY:
                     add(self._build((name,), "spar.attachments", name, given=GIVEN.get(name, {})), OWN, name)
         except ConfigError as error:
             raise explain(error, self.loaded.sources) from error

@@ -65,6 +65,8 @@ FUNCTIONS_ARE_PARTS = (
 
 #: Distribution of the built-in parts.
 OWN = "spar-agent"
+#: Attachments of an agent with a memory, which may have forks and abilities of earlier processes.
+OF_MEMORY = ("forks", "learning")
 
 
 class PartEntry(Struct, frozen=True):

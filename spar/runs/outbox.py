@@ -47,10 +47,7 @@ class RunMessages:
 
     def _interim_of(self, run: Run) -> Any:
         """Return what sends messages of a run before its end; None while no run asked for such messages."""
-        settings = self._core.settings.runs
-        if self._interim is None and (
-            settings.blocks != "off" or settings.reasoning == "reply" or run.state.chosen.verbose
-        ):
+        if self._interim is None and (self._runs.tells_early or run.state.chosen.verbose):
             self._interim = self._installed("interim")
         return self._interim
 

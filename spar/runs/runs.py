@@ -164,7 +164,7 @@ KEPT, KEPT_BYTES = 10_000, 64 << 20
 class Runs:
     """Runs of one agent. Ended ones are dropped beyond `KEPT` runs or `KEPT_BYTES` bytes.
 
-    `verify_output`, `tell_errors` and `reasoning` are taken from the settings.
+    `verify_output`, `tell_errors`, `reasoning` and `tells_early` are taken from the settings.
 
     Attributes: find: returns the run with an id, None for an unknown one; open_run: the same of those that have not
         ended; timers: the limits of runs, and the timers that end them; earlier: returns the status of a run of an
@@ -177,8 +177,8 @@ class Runs:
     run_ended: Callable[[Run, End], None]
 
     __slots__ = ("__dict__", "_clock", "_core", "_events", "_in_a_row", "_keys", "_ledger", "_open",
-                 "_runs", "_size", "_sizes", "earlier", "reasoning", "run_ended", "tell_errors", "timers",
-                 "verify_output", "watch", "write_end")  # fmt: skip
+                 "_runs", "_size", "_sizes", "earlier", "reasoning", "run_ended", "tell_errors", "tells_early",
+                 "timers", "verify_output", "watch", "write_end")  # fmt: skip
 
     def __init__(self, core: Core, is_late: Callable[[Run, str], None]) -> None:
         self._core, self._events, self._clock, self._ledger = core, core.events, core.clock, core.ledger
@@ -191,6 +191,7 @@ class Runs:
         self.timers = RunTimers(core.events, core.clock, self._open, is_late)
         self.verify_output, self.tell_errors = True, True
         self.reasoning: Reasoning = "off"
+        self.tells_early = False
         #: Called with each accepted run, also those of an earlier process.
         self.watch: Callable[[Run], object] = lambda run: None
         core.ledger.following |= {

@@ -9,7 +9,7 @@ that ends in time costs one assignment (`spar.loop.phase_runner`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -27,7 +27,7 @@ from spar.ports.any_part import has
 from spar.ports.phases import OptionalActor
 from spar.protocols import Context
 from spar.session.work import SessionWork
-from spar.types import Ability, Action, ActionResult, Fault, Perception, Phase
+from spar.types import Action, ActionResult, Fault, Perception, Phase
 
 if TYPE_CHECKING:
     from spar.journal.cycle_log import CycleLog
@@ -348,11 +348,9 @@ class SessionCycles(SessionWork):
     def _context(self, cycle: Cycle) -> Context:
         """Return the context of the current phase for its module."""
         core, parts, step = self.core, self.parts, self.steps[cycle.phase]
-        abilities: Mapping[str, Ability] = {}
-        if (learning := parts.learning) is not None:
-            abilities = learning.aged
-            if cycle.phase == "reflect":  # what a reflector reads is noted, since others may change it meanwhile
-                abilities = cycle.abilities = learning.read()
+        abilities = parts.agent_state.abilities
+        if cycle.phase == "reflect" and (learning := parts.learning) is not None:
+            abilities = cycle.abilities = learning.read()  # what a reflector reads is noted, since others may change it
         return Context(
             agent=core.name,
             cycle_id=cycle.id,

@@ -152,7 +152,11 @@ class Conversing:
 
 
 class SessionParts:
-    """Parts that every session of one agent uses: modules, journal, runs, reports, health and statistics."""
+    """Parts that every session of one agent uses: modules, journal, runs, reports, health and statistics.
+
+    `attached(name)` and `installed(name)` return the part of a built-in attachment, attached now at the latest;
+    where it is not installed, `attached` raises a ConfigError and `installed` returns None. `learning` is one of them.
+    """
 
     __slots__ = ("__dict__", "__weakref__", "account", "agent_state", "core", "health", "holding", "recovery",
                  "reports", "requests", "runs", "session_accounts", "setup")  # fmt: skip
@@ -168,23 +172,13 @@ class SessionParts:
     health: Health
     account: Stats
     session_accounts: SessionStats
+    attached: Callable[[str], Any]
+    installed: Callable[[str], Any]
+    learning: Any
 
     @property
     def conversations(self) -> Conversing:
         """Return the parts that only messages need, which the first one makes."""
-        raise NotImplementedError
-
-    @property
-    def learning(self) -> Any:
-        """Return what the agent learns of its tools, attached now at the latest; None where that is not installed."""
-        raise NotImplementedError
-
-    def attached(self, name: str) -> Any:
-        """Return the part of a built-in attachment, which is attached now at the latest. Raises: ConfigError."""
-        raise NotImplementedError
-
-    def installed(self, name: str) -> Any:
-        """Return the part of a built-in attachment, attached now at the latest; None where it is not installed."""
         raise NotImplementedError
 
     @cached_property

@@ -37,7 +37,7 @@ print(*sys.modules)
 #: Packages and modules of features that such an agent does not use.
 UNUSED = (
     "acting", "memory", "perception", "planning", "reflection", "spar.agent.exchange", "spar.agent.hosting",
-    "spar.agent.steps", "spar.agent.submission", "spar.attaching", "spar.budgets", "spar.bus.streams",
+    "spar.agent.submission", "spar.attaching", "spar.budgets", "spar.bus.streams",
     "spar.bus.subscriptions", "spar.data.json_safe", "spar.data.learning", "spar.data.scrub", "spar.data.text",
     "spar.data.text_blocks", "spar.decisions.place", "spar.decisions.resume", "spar.decoding", "spar.events.table",
     "spar.health.judge", "spar.health.ladder", "spar.health.models", "spar.interim", "spar.journal.cycle_log",

@@ -29,7 +29,7 @@ ATTACHMENTS = {
     "nodes": (("spar/nodes",), ("nodes",)),
     "tracing": (("spar/tracing",), ("tracing",)),
     "breakpoints": (("spar/breakpoints",), ("breakpoints",)),
-    "single steps": (("spar/agent/steps.py",), ()),
+    "steps": (("spar/steps",), ("steps",)),
     "approvals of a program": (("spar/review",), ()),
 }
 #: The code that is deleted with commands, and the other groups that have an entry point of their names.
@@ -45,9 +45,9 @@ COMMANDS["chat eval mcp top"] = (("spar/chat", "spar/evals", "spar/mcp", "acting
 ALL = "all of them"
 ATTACHMENTS[ALL] = (
     ("spar/channels", "spar/budgets", "spar/forks", "spar/interim", "spar/learning", "spar/nodes",
-     "spar/tracing", "spar/breakpoints"),
-    ("budgets", "channels", "notices", "senders", "costs", "forks", "interim", "learning", "nodes", "tracing",
-     "breakpoints"))  # fmt: skip
+     "spar/steps", "spar/tracing", "spar/breakpoints"),
+    ("budgets", "channels", "notices", "senders", "costs", "forks", "interim", "learning", "nodes", "steps",
+     "tracing", "breakpoints"))  # fmt: skip
 #: Tests that are run without all of them.
 TESTS = {ALL: ("tests/session/test_session.py",),
          "chat eval mcp top": ("tests/cli/test_nouns.py", "-k", "the_answer_of_the_store")}  # fmt: skip

@@ -56,7 +56,7 @@ _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OTEL_", 
 _FOLLOWED = ("PYTHONPATH",)
 #: Modules that a service imports late.
 _LATE = (
-    "spar.agent.submission", "spar.agent.steps", "spar.chat.screen", "spar.top.app",
+    "spar.agent.submission", "spar.steps.steps", "spar.chat.screen", "spar.top.app",
     "spar.config.toml_lines", "spar.console.pages", "spar.health.models",
     "spar.journal.cycle_log", "spar.journal.failed_work", "spar.journal.restart",
     "spar.runs.outbox", "spar.runs.run_log",

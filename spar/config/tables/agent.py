@@ -170,6 +170,11 @@ class RunSettings(Section, frozen=True, kw_only=True):
     block_max: Annotated[Whole, Ge(100), Le(100_000)] = 1_200
     """The most characters of a block; it ends earlier at a line, a sentence or a word."""
 
+    @property
+    def are_told_early(self) -> bool:
+        """Return whether people get something of each run before its end."""
+        return self.blocks != "off" or self.reasoning == "reply"
+
 
 def _is_time_of_day(value: str) -> str:
     if value != "off" and not (len(value) == 5 and time_of_day(value) is not None):

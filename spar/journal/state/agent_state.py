@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from spar.facts import CycleWritten
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from spar.ports.rows import OwnRows
     from spar.ports.store import Journal, TranscriptStore
     from spar.runs.runs import Run
+    from spar.types import Ability
+
+#: Abilities of an agent that has learnt nothing.
+NO_ABILITIES: Mapping[str, Ability] = MappingProxyType({})
 
 
 class AgentState:
@@ -35,14 +40,15 @@ class AgentState:
 
     is_strict = False  # see `CycleLog`
 
-    __slots__ = ("__dict__", "_core", "_reports", "_requests", "agent", "has_loaded", "has_pause", "memory",
-                 "stands_by", "stats", "writer")  # fmt: skip
+    __slots__ = ("__dict__", "_core", "_reports", "_requests", "abilities", "agent", "has_loaded", "has_pause",
+                 "memory", "stands_by", "stats", "writer")  # fmt: skip
 
     def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: ErrorReporter,
                  agent: AgentControl) -> None:  # fmt: skip
         self._core, self.memory, self.stats = core, memory, stats
         self._requests, self._reports, self.agent = requests, reports, agent
         self.writer: BackgroundWriter | None = None
+        self.abilities = NO_ABILITIES  # as they are now, once learning is attached
         self.has_loaded = self.has_pause = False
         self.stands_by = False  # whether the memory waits for a database that another process uses
 
@@ -90,9 +96,10 @@ class AgentState:
 
     def learn(self, cycle: Cycle) -> Sequence[str]:
         """Apply the abilities that a cycle taught; return the keys of changed and forgotten abilities."""
-        if cycle.reflection is None or (learning := self.agent.learning) is None:
+        taught = cycle.reflection
+        if taught is None or not (taught.abilities or taught.failures or taught.feedback or taught.advised):
             return ()
-        keys: Sequence[str] = learning.learn(cycle.reflection, cycle.abilities)
+        keys: Sequence[str] = () if (it := self.agent.learning) is None else it.learn(taught, cycle.abilities)
         return keys
 
     def remember(self, cycle: Cycle, duration: float) -> None:

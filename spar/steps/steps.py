@@ -7,17 +7,15 @@ phase.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from spar.agent.lifecycle import Lifecycle
+from spar.attaching import Attaching
 from spar.checks import shorten
 from spar.errors import LifecycleError, SparError
-from spar.loop.core import Core, Requests
 from spar.loop.cycle import PRODUCTS, STANDING, Cycle, Skip, failed_result
-from spar.loop.setup import Setup
-from spar.session.sessions import Session, Sessions
+from spar.session.sessions import Session
 from spar.threads import is_cancelled
 from spar.types import Action, ActionResult, Perception, Phase
 
@@ -26,14 +24,13 @@ INPUT: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "r
 
 
 class Stepper:
-    """Single steps of one agent."""
+    """Single steps of one agent. Args: parts: its parts."""
 
-    __slots__ = ("_chain", "_core", "_is_recorded", "_lifecycle", "_open", "_requests", "_sessions", "_setup")
+    __slots__ = ("_chain", "_is_recorded", "_parts", "_requests", "_sessions", "_setup")
 
-    def __init__(self, core: Core, setup: Setup, requests: Requests, sessions: Sessions, lifecycle: Lifecycle,
-                 open_modules: Callable[[], Awaitable[object]]) -> None:  # fmt: skip
-        self._core, self._setup, self._requests, self._sessions = core, setup, requests, sessions
-        self._lifecycle, self._open = lifecycle, open_modules
+    def __init__(self, parts: Any) -> None:
+        self._setup, self._requests, self._sessions = parts.setup, parts.requests, parts.sessions
+        self._parts = parts
         self._chain: Cycle | None = None
         self._is_recorded = False  # the chain ended with its reflection; its phases can be repeated
 
@@ -43,12 +40,12 @@ class Stepper:
         Raises: LifecycleError, ValueError and TypeError for the wrong time or input; errors of the phase, except act,
         whose failure is in its result.
         """
-        lifecycle, name = self._lifecycle, f"step_{phase}"
-        lifecycle.demand("step", name)
+        parts, name = self._parts, f"step_{phase}"
+        parts.demand("step", name)
         if self._requests.is_inside:
             raise LifecycleError(name, "in the middle of a cycle or a handler")
-        lifecycle.bind()
-        return await lifecycle.exclusively(partial(self._alone, phase, phase_input), name)
+        parts.bind()
+        return await parts.exclusively(partial(self._alone, phase, phase_input), name)
 
     def close_chain(self) -> None:
         """Forget the chain. Its cycle ends now if it has not ended yet."""
@@ -64,10 +61,10 @@ class Stepper:
 
     async def _alone(self, phase: Phase, phase_input: Any) -> Any:
         """Run one phase while no other exclusive operation runs."""
-        self._lifecycle.demand("step", f"step_{phase}")
+        self._parts.demand("step", f"step_{phase}")
         phase_input = self._input(phase, phase_input)
-        self._lifecycle.has_stepped = True
-        await self._open()
+        self._parts.has_stepped = True
+        await self._parts.open()
         session = self._sessions.of(STANDING)
         if phase == "sense" or self._chain is None:
             self.close_chain()
@@ -166,3 +163,8 @@ async def _stepped(session: Session, cycle: Cycle, phase: Phase, phase_input: An
             cycle.result = failed_result(phase_input, cycle.faults[-1], cycle.error, session.salvage)
             return cycle.result
         return None
+
+
+def attach(agent: Attaching) -> Stepper:
+    """Attach the single steps of the agent, and return them."""
+    return Stepper(agent.services.control)
