@@ -1,7 +1,6 @@
 """spar: an agent that senses, plans, acts and reflects, forever.
 
 The folders and modules, in the order in which to read them. First the vocabulary, which phases may import too:
-
     types/        the values that flow: Perception, Action, Call, ActionResult, Reflection, Experience
     protocols/    the ports that sensors, planners, tools, reflectors and stores implement; `@tool`
     events/       the classes of events
@@ -25,7 +24,6 @@ The folders and modules, in the order in which to read them. First the vocabular
     decoding      values of a type from plain values and JSON, in any thread
 
 The core, from the inside out:
-
     config/       settings
     parts/        the parts that settings name: found, and made
     observe/      logs and statistics
@@ -43,6 +41,7 @@ The core, from the inside out:
     learning/     the abilities of tools, and feedback
     breakpoints/  breakpoints at which sessions stand, are looked at and changed
     nodes/        processes that run one agent together, each some of its sessions
+    session_commands/  commands of people to their session
     steps/        single phases, run by hand
     tracing/      traces of cycles, sent to an OpenTelemetry collector
     session/      one loop for each session, and its cycles: sense – plan – act – reflect
@@ -58,7 +57,6 @@ The core, from the inside out:
     testing/      the public test kit
 
 Commands and parts that can be deleted, each found by its entry points:
-
     chat/         a conversation in a terminal or a pipe
     top/          the agent live on a terminal
     evals/        cases that a model is tried by, and the judgement of each

@@ -250,12 +250,14 @@ class AgentParts(Lifecycle):
             self.attached("budgets")
         if runs.tells_early:
             self.attached("interim")
+        if settings.sessions.commands:
+            self.attached("commands")
 
     # -- operations that its parts call
 
     def carry_out(self, run: Run) -> None:
         """Carry out a command that an earlier process has accepted."""
-        self.conversations.commands.carry_out(run)
+        self.attached("commands").carry_out(run)
 
     def push(self, perception: Perception) -> bool:
         """Queue a perception in its session, which wakes at once; return False if its inbox is full.

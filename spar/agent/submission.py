@@ -29,7 +29,6 @@ from spar.records.session import Origin, SessionRecord, SessionUse
 from spar.runs.outbox import RunMessages
 from spar.runs.runs import OUTPUT, PURSUED, Run
 from spar.runs.transcripts import SessionTranscripts
-from spar.session.control.commands import Commands
 from spar.session.control.resets import Resets, RunStops
 from spar.session.control.session_control import SessionControl
 from spar.session.control.session_records import SessionRecords, check_message, fitting
@@ -77,16 +76,14 @@ def check_depth(schema: Mapping[str, Any]) -> None:
 class Submission:
     """Entrance for messages and perceptions into their sessions. `refused` counts perceptions that found no room."""
 
-    __slots__ = ("_arriving", "_commands", "_core", "_health", "_parts", "_records",
-                 "_recovery", "_reports", "_requests", "_resets", "_runs", "_sessions", "_setup", "_stops",
-                 "refused")  # fmt: skip
+    __slots__ = ("_arriving", "_core", "_health", "_parts", "_records", "_recovery", "_reports", "_requests",
+                 "_resets", "_runs", "_sessions", "_setup", "_stops", "refused")  # fmt: skip
 
-    def __init__(self, parts: Lifecycle, stops: RunStops, records: SessionRecords, resets: Resets,
-                 commands: Commands) -> None:  # fmt: skip
+    def __init__(self, parts: Lifecycle, stops: RunStops, records: SessionRecords, resets: Resets) -> None:
         self._core, self._setup, self._requests, self._runs = parts.core, parts.setup, parts.requests, parts.runs
         self._recovery, self._reports, self._health = parts.recovery, parts.reports, parts.health
         self._sessions, self._parts = parts.sessions, parts
-        self._stops, self._records, self._resets, self._commands = stops, records, resets, commands
+        self._stops, self._records, self._resets = stops, records, resets
         self.refused = 0
         self._arriving = Counter[tuple[str, str]]()  # perceptions that are being journalled, by session and source
 
@@ -132,8 +129,11 @@ class Submission:
             if (receipt := self._accepted(key)) is not None:  # accepted during the wait
                 return receipt
         origin = origin or _UNKNOWN  # never from attributes, which any sender may set
-        if self._core.settings.sessions.commands or COMMAND in perception.attributes:
-            perception = await self._commands.marked(perception, origin)
+        if COMMAND in perception.attributes:  # only the agent may set this mark
+            unmarked = {name: value for name, value in perception.attributes.items() if name != COMMAND}
+            perception = replace(perception, attributes=unmarked)
+        if self._core.settings.sessions.commands and perception.trust == "trusted":
+            perception = await self._parts.attached("commands").marked(perception, origin)
         if COMMAND in perception.attributes:
             return await self._take_command(perception, key, on_run)
         if options is not NO_OPTIONS:
@@ -197,7 +197,7 @@ class Submission:
         if not (is_new and self._core.owns(message.session)):
             return Receipt(accepted.id, accepted.at)
         run = self._runs.accept(item)
-        self._commands.carry_out(run)
+        self._parts.attached("commands").carry_out(run)
         return Receipt(run.id, run.accepted_at)
 
     async def _fitting(self, options: RunOptions, record: SessionRecord | None) -> RunOptions:
@@ -383,7 +383,7 @@ class Conversations(Conversing):
     """Parts of one agent for its messages: their submission, commands, answers and transcripts, and its sessions as
     people see them."""
 
-    __slots__ = ("commands", "control", "parts", "resets", "sessions", "stops", "submission")
+    __slots__ = ("control", "parts", "resets", "sessions", "stops", "submission")
 
     def __init__(self, parts: Lifecycle, attachments: Attachments, home: Home | None) -> None:
         core, state, sessions = parts.core, parts.agent_state, parts.sessions
@@ -400,8 +400,7 @@ class Conversations(Conversing):
         self.resets = Resets(parts, sessions, self.records, self.stops, parts.demand_open)
         self.control = SessionControl(parts, self.records, self.resets, home)
         self.control.forgets = attachments.forget
-        self.commands = Commands(parts, self.records, self.control, self.resets, self.stops)
-        self.submission = Submission(parts, self.stops, self.records, self.resets, self.commands)
+        self.submission = Submission(parts, self.stops, self.records, self.resets)
 
     def run_ended(self, run: Run, end: End) -> None:
         """Send, store and record the end of a run, as far as that was not done."""

@@ -59,7 +59,7 @@ async def list_parts(store: AgentStore, given: RowsChoice) -> list[PartRow]:
         attached = list(store.agent.attachments.by_name.values())
         rows = [PartRow(item.name, item.origin, item.state, "", item.all_failures) for item in attached]
     else:
-        settings = store.configuration("attachments", "channels", "notifiers", "runs", "tracing").settings
+        settings = store.configuration("attachments", "channels", "notifiers", "runs", "sessions", "tracing").settings
         rows = [PartRow(name, OWN, NOT_RUNNING) for name in built_in(settings, default_registry())]
         rows += [PartRow(part.label, part.use, NOT_RUNNING) for part in settings.attachments]
     names = {row.name for row in rows}

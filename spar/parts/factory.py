@@ -68,7 +68,8 @@ GIVEN: dict[str, dict[str, Given]] = {
 
 #: Built-in attachments in their order, each with the setting that attaches it.
 BUILT_IN = {
-    "budgets": "[budgets]", "interim": "runs.blocks or runs.reasoning", "senders": "[[channels]]",
+    "budgets": "[budgets]", "interim": "runs.blocks or runs.reasoning", "commands": "sessions.commands = true",
+    "senders": "[[channels]]",
     "channels": "[[channels]]", "notices": "[[notifiers]]", "costs": "a configuration",
     "tracing": "tracing.enabled = true", "forks": "a memory", "learning": "feedback or a memory",
     "nodes": "memory.nodes = true", "breakpoints": "spar break add", "steps": "a single step",
@@ -84,7 +85,8 @@ def built_in(settings: Settings, registry: Registry) -> list[str]:
     if one that a setting needs is not installed."""
     installed = registry.names("spar.attachments")
     wanted = {"senders": settings.channels, "channels": settings.channels, "notices": settings.notifiers,
-              "tracing": settings.tracing.enabled, "interim": settings.runs.are_told_early}  # fmt: skip
+              "tracing": settings.tracing.enabled, "interim": settings.runs.are_told_early,
+              "commands": settings.sessions.commands}  # fmt: skip
     if missing := next((name for name, setting in wanted.items() if setting and name not in installed), None):
         raise not_installed(missing)
     return [name for name in BUILT_IN if wanted.get(name) or (name in ALWAYS and name in installed)]

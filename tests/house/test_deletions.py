@@ -29,6 +29,7 @@ ATTACHMENTS = {
     "nodes": (("spar/nodes",), ("nodes",)),
     "tracing": (("spar/tracing",), ("tracing",)),
     "breakpoints": (("spar/breakpoints",), ("breakpoints",)),
+    "commands": (("spar/session_commands",), ("commands",)),
     "steps": (("spar/steps",), ("steps",)),
     "approvals of a program": (("spar/review",), ()),
 }
@@ -45,8 +46,8 @@ COMMANDS["chat eval mcp top"] = (("spar/chat", "spar/evals", "spar/mcp", "acting
 ALL = "all of them"
 ATTACHMENTS[ALL] = (
     ("spar/channels", "spar/budgets", "spar/forks", "spar/interim", "spar/learning", "spar/nodes",
-     "spar/steps", "spar/tracing", "spar/breakpoints"),
-    ("budgets", "channels", "notices", "senders", "costs", "forks", "interim", "learning", "nodes", "steps",
+     "spar/session_commands", "spar/steps", "spar/tracing", "spar/breakpoints"),
+    ("budgets", "channels", "notices", "senders", "commands", "costs", "forks", "interim", "learning", "nodes", "steps",
      "tracing", "breakpoints"))  # fmt: skip
 #: Tests that are run without all of them.
 TESTS = {ALL: ("tests/session/test_session.py",),

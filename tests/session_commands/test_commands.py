@@ -17,7 +17,7 @@ from spar.hooks import HookContext
 from spar.records.journal import Item
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin
-from spar.session.control.commands import Command, command_of
+from spar.session_commands.commands import Command, command_of
 from spar.testing import VirtualClock
 
 ON = {"sessions": {"commands": True}}

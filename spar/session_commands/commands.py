@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from spar.attaching import Attaching, Services
 from spar.clock import zone_named
 from spar.data.reply import End
 from spar.data.text import one_line
@@ -21,9 +22,6 @@ from spar.hooks import HookContext
 from spar.records.audit import AuditDraft, auditing
 from spar.records.session import Origin, SessionRecord
 from spar.runs.runs import Run
-from spar.session.control.resets import Resets, RunStops
-from spar.session.control.session_control import SessionControl
-from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
 from spar.types import Perception, replace
 
@@ -64,31 +62,26 @@ def command_of(text: str) -> Command | None:
 class Commands:
     """The commands of one agent's sessions."""
 
-    __slots__ = ("_answers", "_control", "_parts", "_records", "_resets", "_stops")
-
-    def __init__(self, parts: SessionParts, records: SessionRecords, control: SessionControl, resets: Resets,
-                 stops: RunStops) -> None:  # fmt: skip
-        self._parts, self._records, self._control = parts, records, control
-        self._resets, self._stops = resets, stops
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._answers: Mapping[str, Callable[[Run, Command], Awaitable[str]]] = {
             "new": self._begin_anew, "reset": self._begin_anew, "stop": self._stop, "status": self._status,
             "model": self._model, "feedback": self._judge,
         }  # fmt: skip
 
+    @property
+    def _parts(self) -> SessionParts:
+        parts: SessionParts = self._services.conversations().parts
+        return parts
+
     # -- recognizing
 
     async def marked(self, message: Perception, origin: Origin) -> Perception:
-        """Return a message marked as a command, if it is one and comes from a trusted sender; otherwise the message
-        without such a mark.
+        """Return a message of a trusted sender, marked as a command if it is one.
 
         Args: origin: the sender and the interface it came through, recorded if the command creates the session.
         """
-        if COMMAND in message.attributes:  # only the agent may set this mark
-            unmarked = {name: value for name, value in message.attributes.items() if name != COMMAND}
-            message = replace(message, attributes=unmarked)
-        core = self._parts.core
-        if not core.settings.sessions.commands or message.trust != "trusted":
-            return message
+        core = self._services.core
         if (command := command_of(message.text)) is None:
             return message
         answer = None
@@ -136,12 +129,12 @@ class Commands:
             self._parts.runs.end(run, await self._parts.conversations.outbox.answer(run, end))
 
     async def _begin_anew(self, run: Run, command: Command) -> str:
-        before = await self._records.find(run.session)
+        before = await self._parts.conversations.records.find(run.session)
         if before is None:
             return "A new conversation begins."
         if before.began_at > run.accepted_at:  # this reset happened before a restart, or a later one did
             return f"A new conversation begins ({before.id})."
-        record = await self._resets.reset(run.session, _speaker(run))
+        record = await self._services.conversations().resets.reset(run.session, _speaker(run))
         has_begun = record.ordinal != before.ordinal
         return f"A new conversation begins ({record.id})." if has_begun else f"It has just begun ({record.id})."
 
@@ -156,17 +149,17 @@ class Commands:
         ]  # fmt: skip
         begun = sum(other.started_at is not None for other in runs)
         for other in reversed(runs):
-            await self._stops.abort(other)
+            await self._services.conversations().stops.abort(other)
         waiting = len(runs) - begun
         parts = [f"{number} {noun}{'' if number == 1 else 's'}"
                  for number, noun in ((begun, "run"), (waiting, "waiting message")) if number]  # fmt: skip
         return f"Stopped: {' and '.join(parts)}." if parts else "Nothing goes on."
 
     async def _status(self, run: Run, command: Command) -> str:
-        record = await self._records.find(run.session)
+        record = await self._parts.conversations.records.find(run.session)
         if record is None:
             return f"{run.session}: nothing was said here yet."
-        view = await self._control.show(run.session)
+        view = await self._services.conversations().control.show(run.session)
         state = f"{view.state}, {len(view.runs)} open" if view.runs else "at rest"
         chosen = ", ".join(f"{name} {one_line(str(value))[:80]}" for name, value in view.defaults.items()) or "as usual"
         zone = zone_named(self._parts.core.settings.sessions.timezone)
@@ -186,8 +179,8 @@ class Commands:
 
     async def _model(self, run: Run, command: Command) -> str:
         """List the models of the session, or choose one for its next runs."""
-        models = self._control.models()
-        record = await self._records.find(run.session)
+        models = self._services.conversations().control.models()
+        record = await self._parts.conversations.records.find(run.session)
         current = None if record is None else record.defaults.model
         if not command.argument:
             if not models:
@@ -195,7 +188,7 @@ class Commands:
             listed = "\n".join(f"- {name}{' (chosen)' if name == current else ''}" for name in models)
             return f"Models of this session:\n{listed}"
         name = None if command.argument in _USUAL else command.argument
-        await self._control.change(run.session, defaults={"model": name}, origin=_origin(run))
+        await self._services.conversations().control.change(run.session, defaults={"model": name}, origin=_origin(run))
         return (
             f"The next message is answered by {name}." if name else "The next message is answered by the usual model."
         )
@@ -215,3 +208,8 @@ def _origin(run: Run) -> Origin:
 
 def _titled(record: SessionRecord) -> str:
     return f" ({record.title})" if record.title else ""
+
+
+def attach(agent: Attaching) -> Commands:
+    """Attach the commands of people, and return them."""
+    return Commands(agent.services)
