@@ -133,11 +133,7 @@ class ModuleExchange:
             await self._holding.wait_until_unused(users, float("inf"))
         await self._lifespan.close_parts(openings)
         if self._core.state in ("running", "pausing", "paused"):  # otherwise the next start reads the open calls
-            await self.take_over()
-
-    async def take_over(self) -> None:
-        """Have the present actor take over the open calls of the one before it."""
-        await self._core.request(self._setup.modules["act"], OptionalActor.take_over)
+            await self._core.request(self._setup.modules["act"], OptionalActor.take_over)
 
     def _longest_cycle(self) -> float:
         """Return the seconds that a cycle may take by the deadlines of its phases."""

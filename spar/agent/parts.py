@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from spar.agent.lifecycle import Lifecycle
 from spar.agent.lifespan import Lifespan, shared
-from spar.bus.bus import Events
 from spar.checks import shorten
 from spar.clock import Clock
 from spar.decisions.finish import Limits
@@ -22,7 +21,6 @@ from spar.errors import ContractError
 from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health
 from spar.health.watchdog import Watched
-from spar.hooks import Hooks
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core, Requests, State, StopDeadline
@@ -33,7 +31,7 @@ from spar.parts import defaults
 from spar.ports.any_part import has
 from spar.ports.budgets import QUANTITIES, in_micro
 from spar.ports.phases import OptionalActor
-from spar.runs.runs import Run, Runs
+from spar.runs.runs import Runs
 from spar.session.parts import Holding
 from spar.session.sessions import Session, Sessions
 from spar.state.apply import Ledger
@@ -79,10 +77,12 @@ def _state_of(memory: Any) -> type[AgentState]:
 class AgentParts(Lifecycle):
     """Parts of one agent, its figures, and the operations that its parts call.
 
-    `ledger_of` makes the ledger of a new agent; None for the usual one. The tests set it, to read all facts.
+    `name` is its name in events, logs and metrics, `clock` its source of time, `events` the bus of its events, `hooks`
+    are its hooks, by point. `ledger_of` makes the ledger of a new agent; None for the usual one. The tests set it, to
+    read all facts.
     """
 
-    __slots__ = ("home", "lifespan", "memory")
+    __slots__ = ("clock", "events", "home", "hooks", "lifespan", "memory", "name")
 
     ledger_of: ClassVar[Callable[[AgentParts, str], Ledger] | None] = None
 
@@ -91,7 +91,8 @@ class AgentParts(Lifecycle):
         ledger = AgentParts.ledger_of(self, name) if AgentParts.ledger_of else None
         core = self.core = Core(name, clock, settings, ledger)
         setup = self.setup = Setup()
-        self.home, self.memory = home, memory
+        self.name, self.clock, self.home, self.memory = name, clock, home, memory
+        self.events, self.hooks = core.events, core.hooks
         account = self.account = Stats()
         requests = self.requests = Requests(name, clock, core.events)
         by_key: dict[str, Session] = {}
@@ -100,11 +101,12 @@ class AgentParts(Lifecycle):
         reports = self.reports = ErrorReporter(core, setup, account, requests, health, self)
         core.events.on_handler_error = reports.handler_failed
         self.agent_state = _state_of(memory)(core, memory, account, requests, reports, self)
-        self.runs = Runs(core, self.run_is_late)
+        self.runs = Runs(core, lambda run, why: self.conversations.stops.late(run, why))
         core.events.runs = self.runs
         self.holding = Holding(core, requests, by_key, self.take_over)
         self.sessions = Sessions(self, by_key)
-        self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self.push, self.carry_out)
+        self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self.push,
+                                 lambda run: self.attached("commands").carry_out(run))  # fmt: skip
         deadline = self._deadline = StopDeadline(core, requests, setup.grace)
         self.lifespan = Lifespan(self, deadline, memory, self.host)
         self.watched = Watched(core, setup, health, requests, by_key)
@@ -158,26 +160,6 @@ class AgentParts(Lifecycle):
         return self.attached("forks")
 
     # -- its figures
-
-    @property
-    def name(self) -> str:
-        """Return its name in events, logs and metrics."""
-        return self.core.name
-
-    @property
-    def clock(self) -> Clock:
-        """Return its source of time."""
-        return self.core.clock
-
-    @property
-    def events(self) -> Events:
-        """Return the bus of its events."""
-        return self.core.events
-
-    @property
-    def hooks(self) -> Hooks:
-        """Return its hooks, by point."""
-        return self.core.hooks
 
     @property
     def state(self) -> State:
@@ -243,21 +225,15 @@ class AgentParts(Lifecycle):
         """Apply the settings that may change while the agent runs: pace, phases, policies, runs."""
         runs = self.runs
         runs.timers.limits, runs.timers.inactivity = _run_limits(settings.runs), settings.runs.inactivity
-        runs.verify_output, runs.tell_errors = settings.runs.verify_output, settings.runs.tell_errors
-        runs.reasoning, runs.tells_early = settings.runs.reasoning, settings.runs.are_told_early
         self.lifespan.apply(settings)
         if _is_limited(settings.budgets):
             self.attached("budgets")
-        if runs.tells_early:
+        if settings.runs.are_told_early:
             self.attached("interim")
         if settings.sessions.commands:
             self.attached("commands")
 
     # -- operations that its parts call
-
-    def carry_out(self, run: Run) -> None:
-        """Carry out a command that an earlier process has accepted."""
-        self.attached("commands").carry_out(run)
 
     def push(self, perception: Perception) -> bool:
         """Queue a perception in its session, which wakes at once; return False if its inbox is full.
@@ -282,11 +258,7 @@ class AgentParts(Lifecycle):
 
     async def take_over(self) -> None:
         """Have the present actor take over the open calls of the one before it."""
-        await self.modules_exchange.take_over()
-
-    def run_is_late(self, run: Run, why: str) -> None:
-        """End a run that takes too long."""
-        self.conversations.stops.late(run, why)
+        await self.core.request(self.setup.modules["act"], OptionalActor.take_over)
 
     def host(self, part: Any) -> Host:
         """Return the services for a part."""

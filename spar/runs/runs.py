@@ -164,8 +164,6 @@ KEPT, KEPT_BYTES = 10_000, 64 << 20
 class Runs:
     """Runs of one agent. Ended ones are dropped beyond `KEPT` runs or `KEPT_BYTES` bytes.
 
-    `verify_output`, `tell_errors`, `reasoning` and `tells_early` are taken from the settings.
-
     Attributes: find: returns the run with an id, None for an unknown one; open_run: the same of those that have not
         ended; timers: the limits of runs, and the timers that end them; earlier: returns the status of a run of an
         earlier or another process, after at most so many seconds (None: no limit), or raises LookupError; write_end:
@@ -177,8 +175,8 @@ class Runs:
     run_ended: Callable[[Run, End], None]
 
     __slots__ = ("__dict__", "_clock", "_core", "_events", "_in_a_row", "_keys", "_ledger", "_open",
-                 "_runs", "_size", "_sizes", "earlier", "reasoning", "run_ended", "tell_errors", "tells_early",
-                 "timers", "verify_output", "watch", "write_end")  # fmt: skip
+                 "_runs", "_size", "_sizes", "earlier", "run_ended", "timers", "watch",
+                 "write_end")  # fmt: skip
 
     def __init__(self, core: Core, is_late: Callable[[Run, str], None]) -> None:
         self._core, self._events, self._clock, self._ledger = core, core.events, core.clock, core.ledger
@@ -189,9 +187,6 @@ class Runs:
         self._size = self._in_a_row = 0
         self._keys: dict[str, str] = {}
         self.timers = RunTimers(core.events, core.clock, self._open, is_late)
-        self.verify_output, self.tell_errors = True, True
-        self.reasoning: Reasoning = "off"
-        self.tells_early = False
         #: Called with each accepted run, also those of an earlier process.
         self.watch: Callable[[Run], object] = lambda run: None
         core.ledger.following |= {
@@ -246,11 +241,12 @@ class Runs:
 
     def _admit(self, item: Item, results: int = 0, *, is_new: bool = True) -> Run:
         """Add a run to the open ones. Args: results: of its cycles in an earlier process."""
-        verifies, session = self.verify_output and item.output is None, item.perception.session
+        settings, session = self._core.settings.runs, item.perception.session
+        verifies = settings.verify_output and item.output is None
         self._ledger.add(facts.MessageAccepted(session=session, item=item, verifies=verifies, results=results))
-        is_to_tell = self.tell_errors and not (item.key or "").startswith(PURSUED)
-        state = self._ledger.states[item.perception.session].runs[item.id]
-        run = Run(item.id, state, item.at, self.reasoning, self._clock.monotonic(), is_to_tell=is_to_tell)
+        is_to_tell = settings.tell_errors and not (item.key or "").startswith(PURSUED)
+        state = self._ledger.states[session].runs[item.id]
+        run = Run(item.id, state, item.at, settings.reasoning, self._clock.monotonic(), is_to_tell=is_to_tell)
         self._runs[run.id] = self._open[run.id] = run
         if item.key:
             self._keys[item.key] = run.id

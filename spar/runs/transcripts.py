@@ -84,14 +84,14 @@ class SessionTranscripts:
         self, name: str, clock: Clock, requests: Requests, store: Callable[[], TranscriptStore | None], setup: Setup
     ) -> None:
         self._name, self._clock, self._requests, self._store, self._setup = name, clock, requests, store, setup
-        self._sessions: OrderedDict[str, _SessionEntries] | None = None  # created by the first entry
+        self._sessions = OrderedDict[str, _SessionEntries]()
         self._seq = self._size = 0
 
     async def read(self, session: str) -> Sequence[Entry]:
         """Return the entries of a session, oldest first, beginning with the last compaction if there is one."""
         if (store := self._store()) is not None:
             return await store.read(self._name, session)
-        history = None if self._sessions is None else self._sessions.get(session)
+        history = self._sessions.get(session)
         return [] if history is None else [*history.compaction, *history.entries]
 
     async def has(self, session: str) -> bool:
@@ -108,7 +108,7 @@ class SessionTranscripts:
         if (store := self._store()) is not None:
             entries = await store.tail(self._name, session, 1)
             return entries[-1] if entries else None
-        return self._sessions[session].last if self._sessions is not None and session in self._sessions else None
+        return self._sessions[session].last if session in self._sessions else None
 
     async def compact(self, session: str, run_id: str, entry: Entry) -> None:
         """Add a compaction; it is durable on return. Raises: FencedError if the run no longer owns its session."""
@@ -118,7 +118,7 @@ class SessionTranscripts:
 
     def forget(self, session: str) -> None:
         """Drop the entries of a session that are kept without a store."""
-        if self._sessions is not None and (history := self._sessions.pop(session, None)) is not None:
+        if (history := self._sessions.pop(session, None)) is not None:
             self._size -= history.size
 
     def run_ended(self, run: Run, end: End) -> None:
@@ -143,11 +143,7 @@ class SessionTranscripts:
         """Keep entries in memory, if there is no store."""
         if not entries or self._store() is not None:
             return
-        if self._sessions is None:
-            self._sessions = OrderedDict()
-        history = self._sessions.get(session)
-        if history is None:
-            history = self._sessions[session] = _SessionEntries()
+        history = self._sessions.setdefault(session, _SessionEntries())
         self._sessions.move_to_end(session)
         before = history.size
         copies = [sized(entry.body, _LARGEST) for entry in entries]

@@ -23,7 +23,6 @@ from spar.session.control.session_views import (
     LARGEST_PAGE,
     USUAL_PAGE,
     SessionPage,
-    SessionState,
     SessionView,
     page_of,
     read_token,
@@ -136,11 +135,9 @@ class SessionControl:
         return "" if self._home is None else self._home.folder_of(key)
 
     def _view(self, record: SessionRecord) -> SessionView:
-        runs = [run for run in self._parts.runs.open_in(record.key) if not run.state.is_command]
-        state: SessionState = "waiting" if runs else "resting"
-        if any(run.started_at is not None for run in runs):
-            state = "running"
-        return view_of(record, state, [run.id for run in runs], self._folder_of(record.key))
+        runs = [(run.id, run.started_at is not None) for run in self._parts.runs.open_in(record.key)
+                if not run.state.is_command]  # fmt: skip
+        return view_of(record, runs, self._folder_of(record.key))
 
 
 async def _keeps_nothing(key: str) -> None:

@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from spar.records.runs import RunRow
 from spar.records.session import Origin, SessionRecord
 
 #: State of a session: whether it has an open run, and whether one of these has begun.
@@ -45,10 +44,15 @@ class SessionPage(Struct, frozen=True):
     next: str = ""
 
 
-def view_of(record: SessionRecord, state: SessionState, runs: Sequence[str], workspace: str) -> SessionView:
-    """Return a session as people see it. Args: workspace: its own folder, "" for none."""
+def view_of(record: SessionRecord, runs: Sequence[tuple[str, bool]], workspace: str) -> SessionView:
+    """Return a session as people see it.
+
+    Args: runs: the ids of its open runs, each with whether it has begun; workspace: its own folder, "" for none.
+    """
+    state: SessionState = "running" if any(begun for _, begun in runs) else "waiting" if runs else "resting"
     return SessionView(record.key, record.id, record.ordinal, record.title, record.defaults.given, record.origin,
-                       record.created_at, record.began_at, record.used_at, state, tuple(runs), workspace)  # fmt: skip
+                       record.created_at, record.began_at, record.used_at, state, tuple([id for id, _ in runs]),
+                       workspace)  # fmt: skip
 
 
 async def stored_view(
@@ -63,17 +67,10 @@ async def stored_view(
         if has(memory, DurableStore.run_rows, DurableStore.run_record)
         else ()
     )
-    runs: dict[str, list[RunRow]] = {}
+    runs: dict[str, list[tuple[str, bool]]] = {}
     for row in reversed(rows):
-        runs.setdefault(row.session, []).append(row)
-
-    def view(record: SessionRecord) -> SessionView:
-        of_session = runs.get(record.key, ())
-        has_begun = any(row.status == "running" for row in of_session)
-        state: SessionState = "running" if has_begun else "waiting" if of_session else "resting"
-        return view_of(record, state, [row.run_id for row in of_session], folder_of(record.key))
-
-    return view
+        runs.setdefault(row.session, []).append((row.run_id, row.status == "running"))
+    return lambda record: view_of(record, runs.get(record.key, ()), folder_of(record.key))
 
 
 def page_of(records: Sequence[SessionRecord], limit: int, since: datetime | None,
