@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
-from acting.tooling.signatures import Signature, exact, first_line
+from acting.tooling.signatures import Signature, first_line
 from spar.checks import SCALARS, shorten
 from spar.data.json_schema import JsonSchema, SchemaProblem, join_sentences, sentence
 from spar.data.paths import MARK, MAX_DEPTH, MAX_VALUES, NOTHING, ValueTooLargeError
@@ -88,7 +88,7 @@ class Parameters:
         try:
             signature = Signature.of(tool, function, context_type)
             adapter = cache(signature.adapter)
-            core = cache(lambda: exact(adapter().core_schema))
+            core = cache(lambda: _exact(adapter().core_schema))
             schema, take = cache(lambda: signature.schema(adapter)), cache(lambda: _strict_take(core()))
             if not signature.fields and not signature.is_open:
                 take = cache(lambda: _take_nothing)
@@ -233,6 +233,38 @@ def _try_out(*functions: Callable[[], object]) -> None:
             function()
     except (PydanticUserError, SchemaError) as error:
         raise ValueError(first_line(error)) from error
+
+
+#: Keys of a schema of pydantic whose values stay: they hold no schemas that validate, or those of keys, which are texts
+#: in JSON.
+_AS_IS = ("default", "expected", "keys_schema", "metadata", "serialization")
+
+
+def _exact(core: Any) -> Any:
+    """Return a schema of pydantic-core in which each integer is exact."""
+    if isinstance(core, (list, tuple)):
+        return type(core)(map(_exact, core))
+    if not isinstance(core, dict):
+        return core
+    kind = core.get("type")  # no text in a table of fields that has one of this name
+    if kind == "int":
+        from pydantic_core import core_schema  # heavy, and not needed for tools without parameters
+
+        return core_schema.no_info_before_validator_function(_exact_integer, core)
+    is_schema = isinstance(kind, str)
+    return {key: value if is_schema and key in _AS_IS else _exact(value) for key, value in core.items()}
+
+
+def _exact_integer(value: Any) -> Any:
+    if type(value) is int:
+        return value
+    if isinstance(value, bool):
+        raise ValueError("should be an integer, not true or false")
+    if isinstance(value, float):
+        if abs(value) > 2**53:
+            raise ValueError("should be an exact integer: a float this large does not say which")
+        return int(value) if value.is_integer() else value  # JSON and JSON Schema do not distinguish 5.0 from 5
+    return value
 
 
 def _undemanding(core: Any) -> Any:

@@ -164,38 +164,6 @@ def _call_schema(tool: str, description: str, generated: dict[str, Any], signatu
     return schema
 
 
-#: Keys of a schema of pydantic whose values stay: they hold no schemas that validate, or those of keys, which are texts
-#: in JSON.
-_AS_IS = ("default", "expected", "keys_schema", "metadata", "serialization")
-
-
-def exact(core: Any) -> Any:
-    """Return a schema of pydantic-core in which each integer is exact."""
-    if isinstance(core, (list, tuple)):
-        return type(core)(map(exact, core))
-    if not isinstance(core, dict):
-        return core
-    kind = core.get("type")  # no text in a table of fields that has one of this name
-    if kind == "int":
-        from pydantic_core import core_schema  # heavy, and not needed for tools without parameters
-
-        return core_schema.no_info_before_validator_function(_exact_integer, core)
-    is_schema = isinstance(kind, str)
-    return {key: value if is_schema and key in _AS_IS else exact(value) for key, value in core.items()}
-
-
-def _exact_integer(value: Any) -> Any:
-    if type(value) is int:
-        return value
-    if isinstance(value, bool):
-        raise ValueError("should be an integer, not true or false")
-    if isinstance(value, float):
-        if abs(value) > 2**53:
-            raise ValueError("should be an exact integer: a float this large does not say which")
-        return int(value) if value.is_integer() else value  # JSON and JSON Schema do not distinguish 5.0 from 5
-    return value
-
-
 def _typed_dict(fields: Mapping[str, Any], *, extra: bool) -> Any:
     """Return a TypedDict of these fields; unlike a pydantic model it takes any field name.
 
