@@ -407,8 +407,8 @@ class Batch:
             notes = in_slices(self._writes.notes)
             self._writes.messages += [message async for step, *note in notes for message in step.describe(*note)]
             self._writes.notes.clear()
-            bad = [step for step in self.steps if not step.ok]
-            self._errors = {step: error_of(step) async for step in in_slices(bad) if is_shown_error(step)}
+            steps = in_slices(self.steps)
+            self._errors = {step: error_of(step) async for step in steps if not step.ok and is_shown_error(step)}
         del self._writer, self._parking, self._terms  # they refer back to the batch, whose memory is to be free at once
 
     def stop(self, why: str, reason: str = "dep_failed", fault: Fault | None = None) -> None:
