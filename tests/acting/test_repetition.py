@@ -259,10 +259,6 @@ def test_what_is_remembered_is_bounded() -> None:
 
     assert len(guard._runs) == MOST_RUNS
     assert guard.note("run 0", [ended("same")]) is None
-    for _ in range(3):
-        guard.forget("run 0")
-        assert guard.note("run 0", [ended("same")]) is None
-    guard.forget("never seen")
     tracemalloc.start()
     for n in range(5 * MOST_DIGESTS):
         guard.note("long", [ended(n)])
