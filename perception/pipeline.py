@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache, partial
-from operator import attrgetter
+from functools import partial
 from reprlib import repr as short
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -33,6 +32,7 @@ from perception.stages.intent import IntentSettings, recognise
 from perception.stages.priority import PrioritySettings, Scale, prioritise
 from perception.stages.templates.collapse import TemplateSettings, collapse
 from perception.stages.templates.tree import Template, TemplateTree
+from spar.checks import problem_of
 from spar.data.learning.situations import MOST_ENTITIES
 from spar.decoding import convert, converted, misfit, worded
 from spar.errors import ConfigError
@@ -42,24 +42,6 @@ from spar.types import Perception, replace
 
 REMEMBERED = 1_000  # latest decisions on removed perceptions
 UNTOLD = 20  # latest errors of stages that nobody has reported yet
-UNKNOWN_CONFIDENCE = 0.5
-
-#: Types of a perception's fields; a decision reports a perception with other types.
-SHAPE: tuple[tuple[str, type | tuple[type, ...], str], ...] = (
-    ("id", str, "text"),
-    ("source", str, "text"),
-    ("kind", str, "text"),
-    ("at", datetime, "a datetime"),
-    ("key", (str, type(None)), "text or None"),
-    ("subject", (str, type(None)), "text or None"),
-    ("session", str, "text"),
-    ("intent", str, "text"),
-    ("priority", (float, int, type(None)), "a number"),
-    ("confidence", (float, int), "a number"),
-    ("trust", str, "text"),
-    ("evidence", (tuple, list), "a tuple"),
-    ("attributes", dict, "a dict"),
-)
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -214,7 +196,7 @@ class Pipeline:
 
 
 def intake(perceptions: Sequence[Perception]) -> StageResult:
-    """Pass on perceptions of the right form; a time without a zone is taken as UTC, numbers are limited to 0..1."""
+    """Pass on perceptions with valid fields; a time without a zone is taken as UTC."""
     faults = [_misshapen(perception) for perception in perceptions]
     pairs = list(zip(perceptions, faults, strict=True))
     accepted = enriched([perception for perception, fault in pairs if not fault], _repaired)
@@ -251,19 +233,7 @@ def about(perceptions: Sequence[Perception]) -> StageResult:
 def _misshapen(perception: object) -> str:
     if not isinstance(perception, Perception):
         return f"a perception is needed, found {type(perception).__name__}"
-    return _misfit(*map(type, _FIELDS(perception)))
-
-
-_FIELDS = attrgetter(*(name for name, *_ in SHAPE))
-
-
-@lru_cache(256)
-def _misfit(*types: type) -> str:
-    """Return what is wrong with the types of a perception's fields, "" for nothing."""
-    for (name, kind, words), present in zip(SHAPE, types, strict=True):
-        if not issubclass(present, kind):
-            return f"{name!r} must be {words}, found {present.__name__}"
-    return ""
+    return problem_of(perception)
 
 
 def _refused(perception: Any, fault: str) -> Decision:
@@ -276,14 +246,8 @@ def _refused(perception: Any, fault: str) -> Decision:
 
 
 def _repaired(perception: Perception) -> Perception:
-    changes: dict[str, Any] = {}
-    if perception.at.tzinfo is None:
-        changes["at"] = perception.at.replace(tzinfo=UTC)
-    for name, unknown in (("priority", None), ("confidence", UNKNOWN_CONFIDENCE)):
-        value = getattr(perception, name)
-        if value is not None and not 0 <= value <= 1:
-            changes[name] = unknown if value != value else min(1.0, max(0.0, value))
-    return replace(perception, **changes) if changes else perception
+    at = perception.at
+    return perception if at.tzinfo is not None else replace(perception, at=at.replace(tzinfo=UTC))
 
 
 # -- its settings

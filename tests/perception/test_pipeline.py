@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -151,11 +152,15 @@ def test_what_a_sensor_has_set_is_kept_through_all_stages() -> None:
     [
         ("a text", "a perception is needed, found str"),
         (None, "a perception is needed, found NoneType"),
-        (forced(Perception("x"), at="now"), "'at' must be a datetime, found str"),
-        (forced(Perception("x"), priority="high"), "'priority' must be a number, found str"),
-        (forced(Perception("x"), subject=["s"]), "'subject' must be text or None, found list"),
-        (forced(Perception("x"), attributes=None), "'attributes' must be a dict, found NoneType"),
-        (forced(Perception("x"), id=7), "'id' must be text, found int"),
+        (forced(Perception("x"), at="now"), r"Perception: at must be a datetime, found str .*"),
+        (
+            forced(Perception("x"), priority="high"),
+            r"Perception: priority must be a number from 0 to 1 or None, found str .*",
+        ),
+        (forced(Perception("x"), subject=["s"]), "Perception: subject must be text or None, found list .*"),
+        (forced(Perception("x"), attributes=None), "Perception: attributes must be an object .*, found NoneType .*"),
+        (forced(Perception("x"), id=7), "Perception: id must be text, found int .*"),
+        (forced(Perception("x"), confidence=float("nan")), "Perception: confidence must be a number from 0 to 1, .*"),
     ],
 )
 def test_what_is_no_sound_perception_is_dropped_with_the_reason_and_disturbs_no_other(junk: Any, reason: str) -> None:
@@ -164,23 +169,15 @@ def test_what_is_no_sound_perception_is_dropped_with_the_reason_and_disturbs_no_
     kept = pipeline.process([junk, Perception("fine")])
 
     assert [p.content for p in kept] == ["fine"]
-    assert [(d.stage, d.reason) for d in pipeline.dropped] == [("intake", reason)]
+    (decision,) = pipeline.dropped
+    assert decision.stage == "intake"
+    assert re.fullmatch(reason, decision.reason)
 
 
-def test_numbers_out_of_range_and_times_without_a_zone_are_put_right() -> None:
-    odd = [
-        forced(Perception("a"), priority=7.0),
-        forced(Perception("b"), priority=-1.0, at=NOON.replace(tzinfo=None)),
-        forced(Perception("c"), priority=float("nan"), confidence=float("inf")),
-        forced(Perception("d"), priority=10**400, confidence=float("nan")),
-    ]
+def test_a_time_without_a_zone_is_taken_as_utc() -> None:
+    (kept,) = Pipeline().process([Perception("b", at=NOON.replace(tzinfo=None))])
 
-    kept = {p.content: p for p in Pipeline().process(odd)}
-
-    assert (kept["a"].priority, kept["b"].priority, kept["d"].priority) == (1.0, 0.0, 1.0)
-    assert kept["b"].at == NOON
-    assert 0 <= kept["c"].priority <= 1
-    assert (kept["c"].confidence, kept["d"].confidence) == (1.0, 0.5)
+    assert kept.at == NOON
 
 
 class Hostile:
