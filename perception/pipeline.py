@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from reprlib import repr as short
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
@@ -34,7 +34,7 @@ from perception.stages.templates.collapse import TemplateSettings, collapse
 from perception.stages.templates.tree import Template, TemplateTree
 from spar.checks import problem_of
 from spar.data.learning.situations import MOST_ENTITIES
-from spar.decoding import convert, converted, misfit, worded
+from spar.decoding import convert, converted, known_keys, misfit, worded
 from spar.errors import ConfigError
 from spar.ids import new_id
 from spar.records.perceived import Examined
@@ -268,8 +268,7 @@ def _explained(error: msgspec.ValidationError, settings: Any) -> ConfigError:
         path.append(_culprit(value, path) if step is ... else step)
         value = value[path[-1]]
     where = "perception" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    table = _table([step for step in wrong.steps if isinstance(step, str)])
-    known = ", ".join(field.encode_name for field in msgspec.structs.fields(table))
+    known = ", ".join(known_keys(Settings, wrong))
     if (key := wrong.unknown) is not None:
         path.append(key)
         sentence = f"{where} has no setting named {key!r}, found {short(value[key])}; known: {known}"
@@ -280,16 +279,6 @@ def _explained(error: msgspec.ValidationError, settings: Any) -> ConfigError:
         fault = worded(wrong.message)
         sentence = f"{where}: {fault[:1].lower()}{fault[1:]}, found {short(value)}"
     return ConfigError(sentence, path=("perception", *path))
-
-
-def _table(steps: Sequence[str]) -> type[Struct]:
-    """Return the table of the settings at a path."""
-    table: type[Struct] = Settings
-    for step in steps:
-        hint = get_type_hints(table)[step]
-        kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, Struct)]
-        table = kinds[0] if kinds else table
-    return table
 
 
 def _culprit(values: Mapping[str, Any], path: Sequence[str | int]) -> str:

@@ -15,7 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable
 from types import NoneType, UnionType
-from typing import Any, Final, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct, ValidationError
@@ -162,6 +162,15 @@ def misfit(error: ValidationError) -> Misfit:
     steps = tuple(name or (int(index) if index else ...) for name, index in _STEP.findall(place))
     unknown, missing = _UNKNOWN.fullmatch(message), _MISSING.fullmatch(message)
     return Misfit(steps, message, unknown and unknown[1], missing and missing[1])
+
+
+def known_keys(kind: type[Struct], wrong: Misfit) -> tuple[str, ...]:
+    """Return the keys of the innermost table around a value that msgspec refuses in a structure."""
+    for step in wrong.steps:
+        hint = get_type_hints(kind).get(step)
+        inner = (part for part in (hint, *get_args(hint)) if isinstance(part, type) and issubclass(part, Struct))
+        kind = next(inner, kind)
+    return kind.__struct_encode_fields__
 
 
 #: Words of msgspec, and those of a configuration.

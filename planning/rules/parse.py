@@ -32,8 +32,6 @@ from msgspec import Meta, Struct, ValidationError, field
 from planning.dataflow import in_state, paths_of
 from planning.rules.conditions import (
     Conditions,
-    EvidenceConditions,
-    IncidentConditions,
     Matcher,
     Path,
     Share,
@@ -44,7 +42,7 @@ from planning.rules.templates import Template, compile_value, foreign_in, parse,
 from spar.data.paths import MARK, Expression, is_reference, overlaps, parse_write, references, render
 from spar.data.paths import Path as Place
 from spar.data.patterns import glob
-from spar.decoding import Misfit, convert, json_schema, misfit
+from spar.decoding import Misfit, convert, json_schema, known_keys, misfit
 from spar.errors import ConfigError
 from spar.types import Trust
 
@@ -331,16 +329,6 @@ def rule_schema() -> dict[str, Any]:
     return {"allOf": [{"$ref": schema.pop("$ref")}], **schema}
 
 
-_KNOWN: dict[str, type[Struct]] = {
-    "when": Conditions,
-    "unless": Conditions,
-    "incident": IncidentConditions,
-    "evidence": EvidenceConditions,
-    "verify": VerifyTable,
-    "calls": CallTable,
-}
-
-
 def read_table(table: Mapping[str, Any], path: Path) -> RuleTable:
     if not isinstance(table, Mapping):
         raise ConfigError(f"a rule is a table, found {table!r}", path=path)
@@ -355,10 +343,7 @@ def _misread(table: Mapping[str, Any], wrong: Misfit, path: Path) -> ConfigError
     rule = f"rule {table['name']!r}" if isinstance(table.get("name"), str) and table["name"] else f"rules[{path[-1]}]"
     steps, message = tuple(step for step in wrong.steps if step is not ...), wrong.message
     if (key := wrong.unknown) is not None:
-        table_of = next(
-            (_KNOWN[step] for step in reversed(steps) if isinstance(step, str) and step in _KNOWN), RuleTable
-        )
-        known = table_of.__struct_fields__
+        known = known_keys(RuleTable, wrong)
         close = get_close_matches(key, known, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return ConfigError(f"{rule} has no key {key!r}; known: {', '.join(known)}{hint}", path=(*path, *steps, key))
