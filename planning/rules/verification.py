@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from msgspec import Struct, ValidationError, to_builtins
+from msgspec import Struct, to_builtins
 
 from planning.rules.conditions import MatchInput
 from planning.rules.rule import Rule, Verify
 from spar.clock import Clock, SystemClock, Timer
 from spar.data.bounded import SharedDict
-from spar.decoding import convert
+from spar.decoding import converted
 from spar.protocols import Host, ModuleRows
 from spar.types import Feedback, Perception, Trust
 
@@ -105,12 +105,9 @@ class Verifications:
         self._has_loaded = True
         now = self._clock.now().timestamp()
         for key, row in rows.items():
-            try:
-                pending = convert(row, Pending)
-            except ValidationError:
+            if (pending := converted(row, Pending)) is None:
                 self._rows.drop(key)
-                continue
-            if pending.rule in self._of and pending.due > now:
+            elif pending.rule in self._of and pending.due > now:
                 if not self._is_shared or (pending.session == "main" and self._may_sense()):
                     self._put(pending)
             elif self._pending.get(pending.session, key) is None:

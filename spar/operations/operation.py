@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from importlib import import_module
@@ -172,13 +171,9 @@ async def records_in(store: AgentStore, kind: str, of: type[Row]) -> list[Row]:
 
 def readable(values: Iterable[Any], of: type[Row]) -> list[Row]:
     """Return the values that are rows of this version."""
-    from spar.decoding import convert
+    from spar.decoding import converted
 
-    rows = []
-    for value in values:
-        with suppress(msgspec.ValidationError):
-            rows.append(convert(value, of))
-    return rows
+    return [row for value in values if (row := converted(value, of)) is not None]
 
 
 def demanded(part: Any, member: Callable[[Any], Out], sentence: str) -> Out:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from spar.data.scrub import mask_json
-from spar.decoding import convert
+from spar.decoding import converted
 from spar.errors import ConflictError, SparError
 from spar.operations.operation import PATIENCE, Caller
 from spar.ports.any_part import offers
@@ -145,8 +145,6 @@ class Repeated:
 
 
 async def _rows_of(store: Any) -> dict[str, KeyedRequest]:
-    rows = {}
-    for record in await store.records(KIND):
-        with suppress(msgspec.ValidationError):  # of another version
-            rows[record.id] = convert(record.value, KeyedRequest)
-    return rows
+    """Return the stored requests by id, without those of another version."""
+    rows = {record.id: converted(record.value, KeyedRequest) for record in await store.records(KIND)}
+    return {id: row for id, row in rows.items() if row is not None}
