@@ -121,18 +121,16 @@ async def test_a_slow_poll_does_not_hold_back_the_others_and_wakes_when_it_is_th
     assert contents(second) == ["slow 1"]
 
 
-async def test_a_poll_that_is_slow_alone_is_waited_for_a_little_longer(clock: VirtualClock) -> None:
+async def test_a_poll_that_is_slow_alone_is_waited_for_a_little_longer_until_something_is_pushed(
+    clock: VirtualClock,
+) -> None:
     async with sensing({"slow": Eye(clock, "slow", seconds=0.8)}, Surroundings(clock)) as sense:
         assert contents(await sense.sense(CONTEXT)) == ["slow 1"]
-
-
-async def test_a_push_ends_the_wait_for_a_slow_poll(clock: VirtualClock) -> None:
     pusher = Pusher()
     async with sensing({"slow": Eye(clock, seconds=30.0), "hook": pusher}, Surroundings(clock)) as sense:
         clock.call_at(clock.monotonic() + 0.2, lambda: pusher.context.push(Perception("now")))
         began = clock.monotonic()
         found = await sense.sense(CONTEXT)
-
     assert contents(found) == ["now"]
     assert clock.monotonic() - began == pytest.approx(0.25, abs=0.01)
 
@@ -140,8 +138,11 @@ async def test_a_push_ends_the_wait_for_a_slow_poll(clock: VirtualClock) -> None
 async def test_only_sensors_with_a_rhythm_of_their_own_are_a_reason_to_wake(clock: VirtualClock) -> None:
     async with sensing({"each": Eye(clock), "hook": Pusher()}, Surroundings(clock)) as sense:
         await sense.sense(CONTEXT)
-
         assert sense.next_due() is None
+    async with Sense() as sense:
+        assert await sense.sense(CONTEXT) == []
+        assert sense.next_due() is None
+        await sense.settled()
 
 
 async def test_idle_sensing_costs_a_few_steps_a_sensor(clock: VirtualClock) -> None:
@@ -233,26 +234,30 @@ async def test_a_sensor_that_hangs_in_opening_delays_the_start_only_a_little(clo
         assert sense.snapshot()["sensors"]["hung"]["state"] == "backing_off"
 
 
+class Closing:
+    """A sensor that is closed within `seconds`, and may fail then."""
+
+    def __init__(
+        self, clock: Clock, name: str, closed: list[str], seconds: float = 0.0, *, fails: bool = False
+    ) -> None:
+        self.clock, self.name, self.closed, self.seconds, self.fails = clock, name, closed, seconds, fails
+
+    async def open(self, ctx: SensorContext) -> None:
+        pass
+
+    async def close(self) -> None:
+        await self.clock.sleep(self.seconds)
+        self.closed.append(self.name)
+        if self.fails:
+            raise OSError("cannot close")
+
+
 async def test_sensors_are_closed_in_reverse_order_and_all_of_them(clock: VirtualClock) -> None:
     closed: list[str] = []
-
-    class Closing:
-        def __init__(self, name: str, how: str = "") -> None:
-            self.name, self.how = name, how
-
-        async def open(self, ctx: SensorContext) -> None:
-            pass
-
-        async def close(self) -> None:
-            if self.how == "hang":
-                await clock.sleep(1e6)
-            closed.append(self.name)
-            if self.how == "fail":
-                raise OSError("cannot close")
-
+    how: dict[str, Any] = {"a": {}, "b": {"fails": True}, "c": {"seconds": 1e6}, "d": {}}
     around = Surroundings(clock)
-    sensors = {"a": Closing("a"), "b": Closing("b", "fail"), "c": Closing("c", "hang"), "d": Closing("d")}
-    sense = sensing(sensors, around)
+    sense = sensing({name: Closing(clock, name, closed, **options) for name, options in how.items()}, around)
+
     await sense.__aenter__()
     began = clock.monotonic()
     await sense.__aexit__(None, None, None)
@@ -265,20 +270,9 @@ async def test_sensors_are_closed_in_reverse_order_and_all_of_them(clock: Virtua
 async def test_a_closing_that_is_cancelled_closes_the_sensors_that_are_left_and_leaves_no_task(
     clock: VirtualClock,
 ) -> None:
-    before, closed = asyncio.all_tasks(), []
-
-    class Closing:
-        def __init__(self, name: str, seconds: float = 0.0) -> None:
-            self.name, self.seconds = name, seconds
-
-        async def open(self, ctx: SensorContext) -> None:
-            pass
-
-        async def close(self) -> None:
-            await clock.sleep(self.seconds)
-            closed.append(self.name)
-
-    sense = sensing({"a": Closing("a"), "b": Closing("b"), "slow": Closing("slow", 0.9)}, Surroundings(clock))
+    before, closed = asyncio.all_tasks(), list[str]()
+    seconds = {"a": 0.0, "b": 0.0, "slow": 0.9}
+    sense = sensing({name: Closing(clock, name, closed, seconds[name]) for name in seconds}, Surroundings(clock))
     await sense.__aenter__()
     leaving = asyncio.ensure_future(sense.__aexit__(None, None, None))
     await clock.sleep(0.1)
@@ -290,25 +284,19 @@ async def test_a_closing_that_is_cancelled_closes_the_sensors_that_are_left_and_
     assert asyncio.all_tasks() == before
 
 
-async def test_it_can_be_opened_again_after_it_was_closed(clock: VirtualClock) -> None:
-    eye = Eye(clock, "x")
-    sense = sensing({"eye": eye}, Surroundings(clock))
+async def test_it_can_be_opened_again_after_it_was_closed_which_leaves_nothing_running(clock: VirtualClock) -> None:
+    before, eye = asyncio.all_tasks(), Eye(clock, "x")
+    sense = sensing({"eye": eye, "slow": Eye(clock, seconds=100.0), "hook": Pusher()}, Surroundings(clock))
     found = []
+
     for _ in range(2):
         async with sense:
             found += contents(await sense.sense(CONTEXT))
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == before
 
     assert found == ["x 1", "x 2"]
     assert eye.closed == 2
-
-
-async def test_nothing_is_left_running_after_closing(clock: VirtualClock) -> None:
-    before = asyncio.all_tasks()
-    async with sensing({"slow": Eye(clock, seconds=100.0), "hook": Pusher()}, Surroundings(clock)) as sense:
-        await sense.sense(CONTEXT)
-
-    await asyncio.sleep(0)
-    assert asyncio.all_tasks() == before
 
 
 async def test_a_cancelled_sense_loses_nothing(clock: VirtualClock) -> None:
@@ -317,8 +305,7 @@ async def test_a_cancelled_sense_loses_nothing(clock: VirtualClock) -> None:
         cycle = asyncio.create_task(sense.sense(CONTEXT))
         await clock.sleep(0.01)
         pusher.context.push(Perception("pushed"))
-        cycle.cancel()
-        await asyncio.gather(cycle, return_exceptions=True)
+        await cancelled(cycle)
         await clock.sleep(6)
 
         assert sorted(contents(await sense.sense(CONTEXT))) == ["pushed", "slow 1"]
@@ -392,8 +379,7 @@ async def test_what_a_thread_works_on_when_a_cycle_is_cancelled_comes_with_the_n
         pusher.context.checkpoint("all of them")
         cycle = asyncio.create_task(sense.sense(CONTEXT))
         await until(lambda: slow.threads == [False])
-        cycle.cancel()
-        await asyncio.gather(cycle, return_exceptions=True)
+        await cancelled(cycle)
         await sense.settled()
         assert store.values == {}
 
@@ -417,8 +403,7 @@ async def test_incidents_of_a_run_that_is_aborted_while_a_thread_works_are_kept_
         alarm = Perception("shop is down", source="am", kind="alert", attributes={"status": "firing"})
         run = asyncio.create_task(sense.perceive([alarm, *crowd(100)], CONTEXT))
         await asyncio.sleep(0)
-        run.cancel()
-        await asyncio.gather(run, return_exceptions=True)
+        await cancelled(run)
         may_go_on.set()
         await until(lambda: surroundings.wakes > 0)
 
@@ -445,8 +430,7 @@ async def test_what_the_pipeline_knows_of_a_batch_is_not_written_before_a_cycle_
             pusher.context.push(Perception(f"job {number} is done", kind="log.line"))
         cycle = asyncio.create_task(sense.sense(CONTEXT))
         await asyncio.sleep(0)
-        cycle.cancel()
-        await asyncio.gather(cycle, return_exceptions=True)
+        await cancelled(cycle)
         await until(lambda: not sense._parts.processing.is_busy)
         await sense.settled()
         assert (store.values, sense.row_changes()) == ({}, [])
@@ -497,8 +481,7 @@ async def test_closing_does_not_touch_the_pipeline_while_a_thread_works_on_a_bat
             pusher.context.push(each)
         cycle = asyncio.create_task(sense.sense(CONTEXT))
         await until(lambda: working.is_working)
-        cycle.cancel()
-        await asyncio.gather(cycle, return_exceptions=True)
+        await cancelled(cycle)
         asyncio.get_running_loop().call_later(0.01, working.may_go_on.set)
 
     assert True not in working.settled
@@ -560,16 +543,11 @@ async def test_the_snapshot_says_how_each_sensor_is(clock: VirtualClock) -> None
     assert (found["polls"], found["pushed"], found["dropped"], found["waiting"]) == (1, 1, 0, 0)
 
 
-async def test_without_sensors_and_without_an_agent_it_senses_nothing() -> None:
-    async with Sense() as sense:
-        assert await sense.sense(CONTEXT) == []
-        assert sense.next_due() is None
-        await sense.settled()
-
-
-def test_two_sensors_of_one_name_are_refused() -> None:
+def test_two_sensors_of_one_name_and_settings_that_cannot_be_used_are_refused() -> None:
     with pytest.raises(ConfigError, match="two sensors are named 'a'"):
         Sense([SensorSpec("a", Pusher()), SensorSpec("a", Pusher())])  # type: ignore[arg-type]
+    with pytest.raises(ConfigError):
+        Sense(pipeline={"dedup": {"window": -1}})
 
 
 @pytest.mark.parametrize(
@@ -585,11 +563,6 @@ def test_two_sensors_of_one_name_are_refused() -> None:
 def test_what_is_no_sensor_or_no_name_is_refused_when_it_is_named(name: Any, sensor: Any, told: str) -> None:
     with pytest.raises(ContractError, match=told):
         SensorSpec(name, sensor)
-
-
-def test_settings_of_the_pipeline_are_checked() -> None:
-    with pytest.raises(ConfigError):
-        Sense(pipeline={"dedup": {"window": -1}})
 
 
 class PipelineThatFails(Pipeline):

@@ -41,8 +41,12 @@ def folded(incidents: IncidentRegister, *perceptions: Perception) -> list[Percep
     return [each for one in perceptions for each in incidents.fold([one]).perceptions]
 
 
-def test_an_alert_its_lines_and_a_reading_of_its_host_become_one_incident() -> None:
-    incidents = register()
+@pytest.fixture
+def incidents() -> IncidentRegister:
+    return register()
+
+
+def test_an_alert_its_lines_and_a_reading_of_its_host_become_one_incident(incidents: IncidentRegister) -> None:
     high = Perception("load is 9.1", source="host", kind="host.load", subject="host.load", trust="trusted",
                       at=START + timedelta(seconds=9), attributes={"level": "high"})  # fmt: skip
 
@@ -62,8 +66,7 @@ def test_an_alert_its_lines_and_a_reading_of_its_host_become_one_incident() -> N
     assert incident.entities == {"service": ["shop"], "program": ["shop"], "host": ["web1"]}
 
 
-def test_lines_and_a_reading_that_come_before_the_alert_are_in_its_incident() -> None:
-    incidents = register()
+def test_lines_and_a_reading_that_come_before_the_alert_are_in_its_incident(incidents: IncidentRegister) -> None:
     high = Perception("load", source="host", kind="host.load", at=START,
                       attributes={"level": "high", "unit": "per cpu"})  # fmt: skip
     found = folded(
@@ -95,8 +98,7 @@ def test_a_notice_stands_for_the_perception_that_caused_it() -> None:
         line("something broke at 127.0.0.1"),
     ],
 )
-def test_what_shares_nothing_that_tells_is_a_trouble_of_its_own(other: Perception) -> None:
-    incidents = register()
+def test_what_shares_nothing_that_tells_is_a_trouble_of_its_own(other: Perception, incidents: IncidentRegister) -> None:
     folded(incidents, alert("ShopDown", service="shop", host="web1", instance="localhost:9100"))
     (found,) = folded(incidents, other)
 
@@ -104,8 +106,7 @@ def test_what_shares_nothing_that_tells_is_a_trouble_of_its_own(other: Perceptio
     assert len(incidents.open) == 2
 
 
-def test_a_name_that_many_things_bear_joins_nothing() -> None:
-    incidents = register()
+def test_a_name_that_many_things_bear_joins_nothing(incidents: IncidentRegister) -> None:
     many = [
         line(f"worker-{chr(97 + n)}{chr(97 + n)}[{n}]: cannot read /etc/app/shared.conf for bob@example.org")
         for n in range(25)
@@ -115,8 +116,7 @@ def test_a_name_that_many_things_bear_joins_nothing() -> None:
     assert len(incidents.open) == 25
 
 
-def test_what_repeats_is_counted_and_told_at_thresholds() -> None:
-    incidents = register()
+def test_what_repeats_is_counted_and_told_at_thresholds(incidents: IncidentRegister) -> None:
     found = [incidents.fold([alert("ShopDown", service="shop", at=n)]) for n in range(12)]
 
     kinds = [[each.kind for each in one.perceptions] for one in found]
@@ -137,8 +137,7 @@ def test_growth_is_told_ever_more_rarely() -> None:
     assert counts == [3, 10, 30, 100, 300, 1000, 3000, 10000, 30000]
 
 
-def test_a_higher_severity_is_told_at_once() -> None:
-    incidents = register()
+def test_a_higher_severity_is_told_at_once(incidents: IncidentRegister) -> None:
     _, grown = folded(
         incidents, alert("Slow", service="shop", severity="warning"), alert("Down", service="shop", severity="critical")
     )
@@ -148,9 +147,10 @@ def test_a_higher_severity_is_told_at_once() -> None:
     assert incidents.open["I-1"].title == "Down is firing"
 
 
-def test_it_closes_when_all_that_fired_is_over() -> None:
-    incidents = register()
+def test_it_closes_when_all_that_fired_is_over(incidents: IncidentRegister) -> None:
     folded(incidents, alert("Slow", service="shop"), alert("Down", service="shop", at=1))
+    folded(incidents, alert("Down", "resolved", service="shop", at=0.5))
+    assert incidents.open["I-1"].is_firing, "an older state ends nothing that is newer"
     first, last = folded(
         incidents, alert("Slow", "resolved", service="shop", at=2), alert("Down", "resolved", service="shop", at=3)
     )
@@ -169,16 +169,14 @@ def test_it_closes_when_all_that_fired_is_over() -> None:
         alert("Down", "resolved", service="shop", at=3),
     ],
 )
-def test_a_stranger_ends_no_incident_of_a_trusted_sensor(stranger: Perception) -> None:
-    incidents = register()
+def test_a_stranger_ends_no_incident_of_a_trusted_sensor(stranger: Perception, incidents: IncidentRegister) -> None:
     folded(incidents, alert("Down", service="shop", trust="trusted"))
     folded(incidents, stranger)
 
     assert incidents.open["I-1"].is_firing
 
 
-def test_what_a_stranger_names_draws_nothing_into_an_incident_of_a_trusted_sensor() -> None:
-    incidents = register()
+def test_what_a_stranger_names_draws_nothing_into_an_incident_of_a_trusted_sensor(incidents: IncidentRegister) -> None:
     folded(incidents, alert("Down", service="shop", trust="trusted"), line("shop: service=pay is the culprit", at=1))
     (pay,) = folded(incidents, alert("PayDown", service="pay", trust="trusted", at=2))
 
@@ -186,8 +184,7 @@ def test_what_a_stranger_names_draws_nothing_into_an_incident_of_a_trusted_senso
     assert pay.attributes["incident"] == "I-2"
 
 
-def test_what_strangers_say_moves_no_incident_of_a_trusted_sensor() -> None:
-    incidents = register()
+def test_what_strangers_say_moves_no_incident_of_a_trusted_sensor(incidents: IncidentRegister) -> None:
     folded(incidents, alert("Down", service="shop", severity="warning", trust="trusted"))
     joined, *repeated = folded(
         incidents, *(alert("Worse", service="shop", severity="critical", at=n, source="web") for n in range(1, 40))
@@ -202,8 +199,7 @@ def test_what_strangers_say_moves_no_incident_of_a_trusted_sensor() -> None:
     assert (closed.kind, closed.attributes["strange"]) == ("incident.closed", 39)
 
 
-def test_a_stranger_opens_no_incident_of_a_trusted_sensor_again() -> None:
-    incidents = register()
+def test_a_stranger_opens_no_incident_of_a_trusted_sensor_again(incidents: IncidentRegister) -> None:
     folded(incidents, alert("Down", service="shop", trust="trusted"),
            alert("Down", "resolved", service="shop", trust="trusted", at=5))  # fmt: skip
     (own,) = folded(incidents, alert("Worse", service="shop", at=9))
@@ -212,8 +208,7 @@ def test_a_stranger_opens_no_incident_of_a_trusted_sensor_again() -> None:
     assert not incidents.closed["I-1"].is_open
 
 
-def test_what_strangers_still_say_is_high_closes_no_incident_after_a_restart() -> None:
-    incidents = register()
+def test_what_strangers_still_say_is_high_closes_no_incident_after_a_restart(incidents: IncidentRegister) -> None:
     high = Perception("load is 9.1", source="other", kind="metric.value", subject="load", attributes={"state": "high"},
                       at=START + timedelta(seconds=1))  # fmt: skip
     folded(incidents, alert("Down", service="load", trust="trusted"), high)
@@ -224,8 +219,7 @@ def test_what_strangers_still_say_is_high_closes_no_incident_after_a_restart() -
     assert again.due_at() == START + timedelta(seconds=again.settings.quiet_firing)
 
 
-def test_a_flood_of_strangers_leaves_room_for_what_trusted_sensors_say() -> None:
-    incidents = register()
+def test_a_flood_of_strangers_leaves_room_for_what_trusted_sensors_say(incidents: IncidentRegister) -> None:
     folded(incidents, alert("Down", service="shop", trust="trusted"))
     folded(incidents, *(alert(f"Strange{n}", service="shop", severity="critical", at=1 + n) for n in range(300)))
     folded(incidents, *(alert(f"Real{n}", service="shop", trust="trusted", at=400 + n) for n in range(40)))
@@ -236,15 +230,7 @@ def test_a_flood_of_strangers_leaves_room_for_what_trusted_sensors_say() -> None
     assert sum(example.trust == "trusted" for example in incident.examples) >= 8
 
 
-def test_an_older_state_ends_nothing_that_is_newer() -> None:
-    incidents = register()
-    folded(incidents, alert("Down", service="shop", at=10), alert("Down", "resolved", service="shop", at=5))
-
-    assert incidents.open["I-1"].is_firing
-
-
-def test_it_is_opened_again_when_it_comes_back_soon() -> None:
-    incidents = register()
+def test_it_is_opened_again_when_it_comes_back_soon(incidents: IncidentRegister) -> None:
     *_, again = folded(
         incidents,
         alert("Down", service="shop"),
@@ -259,8 +245,7 @@ def test_it_is_opened_again_when_it_comes_back_soon() -> None:
     assert later.attributes["incident"] == "I-2"
 
 
-def test_it_closes_after_a_quiet_time() -> None:
-    incidents = register()
+def test_it_closes_after_a_quiet_time(incidents: IncidentRegister) -> None:
     folded(incidents, line("shop[1]: broken"), alert("Down", service="pay"))
     (closed,) = incidents.expire(START + timedelta(seconds=1_800))
 
@@ -269,8 +254,7 @@ def test_it_closes_after_a_quiet_time() -> None:
     assert len(incidents.expire(START + timedelta(days=1))) == 1
 
 
-def test_it_closes_when_a_person_wants_it() -> None:
-    incidents = register()
+def test_it_closes_when_a_person_wants_it(incidents: IncidentRegister) -> None:
     folded(incidents, alert("Down", service="shop"))
     incidents.ask_closing("I-1", "ann", START)
     (closed,) = incidents.expire(START)
@@ -316,8 +300,7 @@ def test_work_for_one_perception_does_not_grow_with_the_incidents_that_are_open(
     assert comparisons(500) <= comparisons(20) <= 12
 
 
-def test_what_is_kept_of_one_incident_is_bounded_and_counted() -> None:
-    incidents = register()
+def test_what_is_kept_of_one_incident_is_bounded_and_counted(incidents: IncidentRegister) -> None:
     for n in range(400):
         word = "".join(chr(97 + (n // 26**k) % 26) for k in range(3))
         incidents.fold([line(f"shop[7]: {word} broke", at=n)])
@@ -346,24 +329,18 @@ def test_rows_bring_everything_back() -> None:
     assert folded(second, alert("X", service="pay", at=3))[0].attributes["incident"] == "I-2"
 
 
-def test_messages_and_kinds_that_take_no_part_pass_untouched() -> None:
-    perceptions = [Perception("shop is down", kind="message"), Perception("x", kind="file.created"), Perception("y")]
-
-    assert register().fold(perceptions).perceptions == perceptions
-
-
-def test_lines_that_tell_of_no_trouble_are_not_even_read() -> None:
-    incidents = register()
+def test_what_takes_no_part_and_lines_that_tell_of_no_trouble_pass_untouched_and_unread(
+    incidents: IncidentRegister,
+) -> None:
     folded(incidents, line("shop[1]: broken"))
     before = incidents.index.comparisons
-    ready = line("shop[1]: ready", kind="log.line")
-
-    assert incidents.fold([ready]).perceptions == [ready]
+    others = [Perception("shop is down", kind=kind) for kind in ("message", "file.created", "")]
+    perceptions = [*others, line("shop[1]: ready", kind="log.line")]
+    assert incidents.fold(perceptions).perceptions == perceptions
     assert incidents.index.comparisons == before
 
 
-def test_a_unit_of_measurement_is_no_service() -> None:
-    incidents = register()
+def test_a_unit_of_measurement_is_no_service(incidents: IncidentRegister) -> None:
     reading = Perception("high", source="host", kind="host.memory", attributes={"level": "high", "unit": "share"})
     folded(incidents, reading)
 
@@ -428,8 +405,7 @@ class Interruption(str):
         return False
 
 
-def test_when_the_next_ends_can_be_asked_while_a_thread_works_on_a_batch() -> None:
-    incidents = register()
+def test_when_the_next_ends_can_be_asked_while_a_thread_works_on_a_batch(incidents: IncidentRegister) -> None:
     folded(incidents, alert("ShopDown", service="shop"))
     incidents.open["I-1"].asked_by = Interruption(
         lambda: folded(incidents, *(alert(f"Down{n}", service=f"service{n}") for n in range(9)))

@@ -164,24 +164,18 @@ async def test_what_can_be_understood_as_perceptions_is_accepted(clock: VirtualC
 
 
 async def test_a_failing_sensor_backs_off_and_forgets_it_when_it_works_again(clock: VirtualClock) -> None:
-    async with opened(Polled(OSError("a"), OSError("b"), OSError("c")), clock, every=0.0, within=0.1) as stage:
+    failures = OSError("a"), OSError("b"), OSError("c"), TransientError("busy", retry_after=90.0)
+    async with opened(Polled(*failures), clock, every=0.0, within=0.1) as stage:
         pauses = []
-        for _ in range(3):
+        for _ in failures:
             await stage.turn()
             pauses.append(stage.supervisor.due - clock.monotonic())
             assert stage.supervisor.state == "backing_off"
         await stage.turn()
 
-    assert pauses == pytest.approx([0.5, 1.0, 2.0], abs=0.05)
+    assert pauses == pytest.approx([0.5, 1.0, 2.0, 90.0], abs=0.05)
     assert (stage.supervisor.state, stage.supervisor.trouble.failures) == ("ok", 0)
-    assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["skip"] * 3
-
-
-async def test_a_sensor_that_says_when_to_come_back_is_left_alone_until_then(clock: VirtualClock) -> None:
-    async with opened(Polled(TransientError("busy", retry_after=90.0)), clock) as stage:
-        await stage.turn()
-
-        assert stage.supervisor.due - clock.monotonic() == pytest.approx(90.0, abs=0.1)
+    assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["skip"] * 4
 
 
 async def test_too_many_failures_lead_to_quarantine_and_a_probe_leads_out_of_it(clock: VirtualClock) -> None:
@@ -325,15 +319,15 @@ async def test_a_push_wakes_and_is_refused_and_counted_when_the_buffer_is_full(c
 async def test_what_a_poll_returns_beyond_the_buffer_is_taken_and_the_next_poll_waits_for_room(
     clock: VirtualClock,
 ) -> None:
-    sensor = Polled([Perception(str(i)) for i in range(5)], [Perception("next")])
-    async with opened(sensor, clock, limit=3) as stage:
-        await stage.turn()
-        await clock.sleep(60)
-
-        assert (stage.supervisor.snapshot()["waiting"], stage.supervisor.polls) == (5, 1)
-        assert len(stage.taken()) == 5
-        await stage.turn()
-        assert [item.content for item in stage.taken()] == ["next"]
+    sensor = Polled(
+        [Perception(str(i)) for i in range(5)], *[[Perception(f"{i}a"), Perception(f"{i}b")] for i in "1234"]
+    )
+    async with opened(sensor, clock, every=1.0, limit=4) as stage:
+        for polls, found in (1, [*"01234"]), (3, ["1a", "1b", "2a", "2b"]), (5, ["3a", "3b", "4a", "4b"]):
+            await clock.sleep(3.5)
+            assert stage.supervisor.snapshot()["waiting"] == len(found)
+            assert stage.supervisor.polls == polls
+            assert [item.content for item in stage.taken()] == found
         assert stage.supervisor.snapshot()["dropped"] == 0
         assert not stage.events.faults
 
@@ -375,29 +369,10 @@ async def test_a_sensor_is_not_opened_again_before_its_closing_has_ended(clock: 
     assert order == ["open", "closes", "closed"] * 2
 
 
-async def test_a_sensor_may_hold_a_task_group_from_open_to_close(clock: VirtualClock) -> None:
+async def test_a_sensor_may_hold_a_task_group_from_open_to_close_and_is_opened_again_when_its_work_fails(
+    clock: VirtualClock,
+) -> None:
     class Grouped:
-        async def open(self, ctx: SensorContext) -> None:
-            self.group = anyio.create_task_group()
-            await self.group.__aenter__()
-            self.group.start_soon(self.serve, ctx)
-
-        async def serve(self, ctx: SensorContext) -> None:
-            ctx.push(Perception("from the group"))
-            await clock.sleep(1e6)
-
-        async def close(self) -> None:
-            self.group.cancel_scope.cancel()
-            await self.group.__aexit__(None, None, None)
-
-    async with opened(Grouped(), clock) as stage:
-        await until(lambda: stage.supervisor.buffer.waiting > 0)
-
-    assert stage.events.faults == []
-
-
-async def test_a_sensor_whose_background_work_fails_is_opened_again(clock: VirtualClock) -> None:
-    class Breaking:
         opened = 0
 
         async def open(self, ctx: SensorContext) -> None:
@@ -411,15 +386,15 @@ async def test_a_sensor_whose_background_work_fails_is_opened_again(clock: Virtu
                 await clock.sleep(1.0)
                 raise ConnectionError("lost the broker")
             ctx.push(Perception("again"))
+            await clock.sleep(1e6)
 
         async def close(self) -> None:
             self.group.cancel_scope.cancel()
             await self.group.__aexit__(None, None, None)
 
-    sensor = Breaking()
+    sensor = Grouped()
     async with opened(sensor, clock) as stage:
         await until(lambda: stage.supervisor.buffer.waiting > 0)
-
         assert sensor.opened == 2
         assert [item.content for item in stage.taken()] == ["again"]
     assert [fault.message for fault in stage.events.faults] == ["lost the broker"]
@@ -485,27 +460,32 @@ async def test_a_row_and_a_cursor_are_saved_only_after_what_came_before_them_was
         assert store.values == {"cursor:main:eye": {"at": 2}, "sensor:main:eye": {"a": 1}}
 
 
-async def test_a_cursor_and_a_row_of_a_poll_wait_for_what_the_poll_returns(clock: VirtualClock) -> None:
+async def test_a_cursor_and_a_row_of_a_poll_wait_for_what_the_poll_returns_though_another_always_runs(
+    clock: VirtualClock,
+) -> None:
     store = Cursors()
 
     class Paging(Polled):
-        async def poll(self) -> list[Perception]:
-            self.context.checkpoint(7)
-            self.context.rows.keep("page", 1)
-            await clock.sleep(1.0)
-            return [Perception("page")]
+        page = 0
 
-    async with opened(Paging(), clock, store) as stage:
-        stage.supervisor.begin(None)
+        async def poll(self) -> list[Perception]:
+            self.page += 1
+            self.context.checkpoint(self.page)
+            self.context.rows.keep("page", self.page)
+            await clock.sleep(1.0)
+            return [Perception(f"page {self.page}")]
+
+    async with opened(Paging(), clock, store, every=1.0) as stage:
         await clock.sleep(0.5)
-        stage.taken()
+        assert stage.taken() == []
         await stage.supervisor.ledger.save()
         assert store.values == {}
-
-        await clock.sleep(1.0)
-        assert len(stage.taken()) == 1
-        await stage.supervisor.ledger.save()
-        assert store.values == {"cursor:main:eye": 7, "sensor:main:eye": {"page": 1}}
+        for page in range(1, 6):
+            await clock.sleep(1.0)
+            assert stage.supervisor.is_busy
+            assert [item.content for item in stage.taken()] == [f"page {page}"]
+            await stage.supervisor.ledger.save()
+            assert store.values == {"cursor:main:eye": page, "sensor:main:eye": {"page": page}}
 
 
 async def test_a_store_that_fails_to_load_delays_the_opening_instead_of_forgetting(clock: VirtualClock) -> None:
@@ -534,59 +514,15 @@ async def test_a_cursor_and_rows_that_could_not_be_saved_are_saved_the_next_time
         stage.taken()
         store.fails = False
         await stage.supervisor.ledger.save()
-
-    assert store.values == {"cursor:main:eye": 1, "sensor:main:eye": {"a": 2, "b": 1}}
-    assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["retry"]
-
-
-async def test_what_a_cancelled_save_did_not_write_is_saved_the_next_time(clock: VirtualClock) -> None:
-    store, sensor = Cursors(), Polled()
-    async with opened(sensor, clock, store) as stage:
-        sensor.context.checkpoint(1)
+        assert store.values == {"cursor:main:eye": 1, "sensor:main:eye": {"a": 2, "b": 1}}
+        sensor.context.checkpoint(2)
         stage.taken()
         saving = asyncio.ensure_future(stage.supervisor.ledger.save())
         await asyncio.sleep(0)
         await cancelled(saving)
         await stage.supervisor.ledger.save()
-
-    assert store.values == {"cursor:main:eye": 1}
-
-
-# -- by itself
-
-
-async def test_a_sensor_without_room_is_not_polled_until_there_is_some(clock: VirtualClock) -> None:
-    sensor = Polled(*[[Perception(str(i)), Perception(f"{i}b")] for i in range(9)])
-    async with opened(sensor, clock, every=1.0, limit=4) as stage:
-        await clock.sleep(30.0)
-        assert stage.supervisor.polls == 2
-        assert stage.events.of(ErrorOccurred) == []
-
-        assert [item.content for item in stage.taken()] == ["0", "0b", "1", "1b"]
-        await clock.sleep(10.0)
-        assert [item.content for item in stage.taken()] == ["2", "2b", "3", "3b"]
-
-
-async def test_a_poll_that_always_runs_holds_back_its_own_cursor_only(clock: VirtualClock) -> None:
-    store = Cursors()
-
-    class Paging(Polled):
-        page = 0
-
-        async def poll(self) -> list[Perception]:
-            self.page += 1
-            self.context.checkpoint(self.page)
-            await clock.sleep(1.0)
-            return [Perception(f"page {self.page}")]
-
-    async with opened(Paging(), clock, store, every=1.0) as stage:
-        await clock.sleep(0.5)
-        for page in range(1, 6):
-            await clock.sleep(1.0)
-            assert stage.supervisor.is_busy
-            assert [item.content for item in stage.taken()] == [f"page {page}"]
-            await stage.supervisor.ledger.save()
-            assert store.values == {"cursor:main:eye": page}
+    assert store.values["cursor:main:eye"] == 2
+    assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["retry"]
 
 
 async def test_what_a_sensor_accepts_is_signed_and_taken_in_by_the_agent(clock: VirtualClock) -> None:
