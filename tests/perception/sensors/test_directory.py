@@ -133,10 +133,15 @@ async def test_changes_and_removals_are_told(drop: Drop) -> None:
     assert await drop.rows.list() == {"/": str(drop.path)}
 
 
-async def test_what_is_there_already_can_be_left_alone(drop: Drop) -> None:
+async def test_what_is_there_already_can_be_left_alone_also_when_its_marking_was_cut_off(drop: Drop) -> None:
+    drop.write("marked.txt")
     drop.write("old.txt")
+    drop.rows.keep("marked.txt", [1, 1, "", 1])  # by a life that ended before it had marked all
     async with drop.watched(existing=False) as sensor:
         await idle(sensor)
+        assert drop.found == []
+        assert (await drop.rows.list()).keys() == {"/", "marked.txt", "old.txt"}
+
         drop.write("new.txt")
         await drop.sees(("file.added", "new.txt"))
         drop.write("old.txt", "changed")
@@ -470,17 +475,6 @@ async def test_the_cursor_of_an_earlier_version_becomes_rows(drop: Drop) -> None
 
     assert len(drop.found) == 2
     assert (await drop.rows.list()).keys() == {"/", "fallen.txt", "kept.txt", "late.txt"}
-
-
-async def test_leaving_alone_what_is_there_is_begun_again_when_it_was_cut_off(drop: Drop) -> None:
-    drop.write("a.txt")
-    drop.write("b.txt")
-    drop.rows.keep("a.txt", [1, 1, "", 1])  # marked by a life that ended before it had marked all
-    async with drop.watched(existing=False) as sensor:
-        await idle(sensor)
-
-    assert drop.found == []
-    assert (await drop.rows.list()).keys() == {"/", "a.txt", "b.txt"}
 
 
 def known(size: int) -> dict[str, KnownFile]:

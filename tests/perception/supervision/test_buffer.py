@@ -55,21 +55,16 @@ def flood(buffer: SensorBuffer, number: int, keys: int = 0) -> list[bool]:
     return [buffer(Perception(index, key=str(index % keys) if keys else None)) for index in range(number)]
 
 
-def test_the_latest_of_each_key_is_kept_in_the_place_of_the_one_before() -> None:
-    one = buffer("latest")
-    assert all(flood(one, 1000, keys=7))
+def test_the_latest_of_each_key_is_kept_in_the_place_of_the_one_before_and_without_a_key_the_oldest_goes() -> None:
+    one, plain = buffer("latest"), buffer("latest")
+    assert all(flood(one, 1000, keys=7) + flood(plain, 25))
     found = contents(one)
     assert found[-7:] == list(range(993, 1000))
     assert len(found) == 10
     assert one.shed["replaced"] + one.shed["oldest"] == one.dropped == 990
     assert one.shed["replaced"] > 0
-
-
-def test_the_latest_without_a_key_pushes_the_oldest_out() -> None:
-    one = buffer("latest")
-    assert all(flood(one, 25))
-    assert one.shed["oldest"] == one.dropped == 15
-    assert contents(one) == list(range(15, 25))
+    assert plain.shed["oldest"] == plain.dropped == 15
+    assert contents(plain) == list(range(15, 25))
 
 
 def test_a_sample_is_spread_over_the_flood() -> None:

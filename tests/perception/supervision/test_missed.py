@@ -140,44 +140,32 @@ async def test_what_was_missed_while_the_process_was_down_is_told_counted_and_ke
     await sense.__aexit__(None, None, None)
 
 
-async def test_a_crash_between_the_account_and_the_cursor_tells_again_and_counts_once(clock: VirtualClock) -> None:
+async def test_an_account_that_cannot_be_written_holds_its_cursor_back_and_one_without_it_tells_again(
+    clock: VirtualClock,
+) -> None:
     store = Store()
     sense, _ = await started(clock, store, cron="0 * * * *")
     await cycle(sense)
     await sense.__aexit__(None, None, None)
     await clock.advance(5 * 3600 + 1800)
     before = dict(store.kept)
-
     sense, _ = await started(clock, store, cron="0 * * * *")
     store.order.clear()
-    await cycle(sense)
-    assert store.order == ["missed:main:job", "cursor:main:job"]
-    await sense.__aexit__(None, None, None)
-
-    torn = Store({**before, "missed:main:job": store.kept["missed:main:job"]})
-    sense, heard = await started(clock, torn, cron="0 * * * *")
-    await cycle(sense)
-    assert len(heard.of(TriggerMissed)) == 5
-    assert counts(sense) == {"late": 5}
-    await sense.__aexit__(None, None, None)
-
-
-async def test_an_account_that_cannot_be_written_holds_its_cursor_back(clock: VirtualClock) -> None:
-    store = Store()
-    sense, _ = await started(clock, store, cron="0 * * * *")
-    await cycle(sense)
-    await sense.__aexit__(None, None, None)
-    await clock.advance(5 * 3600 + 1800)
-    before = dict(store.kept)
-
-    sense, _ = await started(clock, store, cron="0 * * * *")
     store.is_broken = True
     await cycle(sense)
     assert store.kept == before
     store.is_broken = False
     await sense.settled()
+    assert store.order == ["missed:main:job", "cursor:main:job"]
     assert store.kept["missed:main:job"]["counts"] == {"late": 5}
     assert store.kept["cursor:main:job"] != before["cursor:main:job"]
+    await sense.__aexit__(None, None, None)
+
+    torn = Store({**before, "missed:main:job": store.kept["missed:main:job"]})  # by a crash between the two
+    sense, heard = await started(clock, torn, cron="0 * * * *")
+    await cycle(sense)
+    assert len(heard.of(TriggerMissed)) == 5
+    assert counts(sense) == {"late": 5}
     await sense.__aexit__(None, None, None)
 
 
