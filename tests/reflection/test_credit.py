@@ -94,6 +94,11 @@ class Life:
         return 0 if known is None else known.trials
 
 
+@pytest.fixture
+def life() -> Life:
+    return Life()
+
+
 def seen(state: str, episode: str = "e1", trust: Any = "trusted", **more: Any) -> Perception:
     attributes = {"episode": episode, "reward": 0, "done": False, "entities": [state], **more}
     return Perception(state, kind="k", source="game", attributes=attributes, trust=trust)
@@ -102,8 +107,7 @@ def seen(state: str, episode: str = "e1", trust: Any = "trusted", **more: Any) -
 # -- environments
 
 
-async def test_the_calls_of_an_episode_count_when_it_has_ended_well_and_less_the_earlier_they_were() -> None:
-    life = Life()
+async def test_the_calls_of_an_episode_count_when_it_has_ended_well_and_less_the_earlier_they_were(life: Life) -> None:
     first = await life.cycle("left", seen("s0"))
     await life.cycle("right", seen("s1"))
 
@@ -121,8 +125,7 @@ async def test_the_calls_of_an_episode_count_when_it_has_ended_well_and_less_the
     assert [call.tool for call in sequence.calls] == ["left", "right"]
 
 
-async def test_of_an_episode_that_ended_badly_the_last_call_is_guilty() -> None:
-    life = Life()
+async def test_of_an_episode_that_ended_badly_the_last_call_is_guilty(life: Life) -> None:
     await life.cycle("left", seen("s0"))
     await life.cycle("right", seen("s1"))
 
@@ -134,8 +137,7 @@ async def test_of_an_episode_that_ended_badly_the_last_call_is_guilty() -> None:
 
 
 @pytest.mark.parametrize("told", ["seen", "called"])
-async def test_of_an_episode_that_was_cut_short_nobody_is_guilty(told: str) -> None:
-    life = Life()
+async def test_of_an_episode_that_was_cut_short_nobody_is_guilty(life: Life, told: str) -> None:
     await life.cycle("left", seen("s0"))
     over = {"reward": 0.0, "done": True, "cut": True}
 
@@ -149,36 +151,23 @@ async def test_of_an_episode_that_was_cut_short_nobody_is_guilty(told: str) -> N
     assert [(each.success, len(each.calls)) for each in life.experiences] == [(None, 1), (None, 1)]
     again = await life.cycle("left", seen("s0", "e2"))
     assert again.feedback == ()
+    end = await life.cycle("", seen("s1", "e2", reward=1, done=True, cut=True))
+    assert [(word.about, word.success) for word in end.feedback][:1] == [(f"c{life.number - 1}", True)], "it brought 1"
 
 
-async def test_an_episode_that_was_cut_short_and_had_brought_something_ended_well() -> None:
-    life = Life()
-    await life.cycle("left", seen("s0"))
-
-    end = await life.cycle("", seen("s1", reward=1, done=True, cut=True))
-
-    assert [(word.about, word.success) for word in end.feedback] == [("c1", True)]
-
-
-async def test_a_step_after_which_the_exact_situation_is_the_same_has_changed_nothing() -> None:
-    life = Life()
+async def test_a_step_after_which_the_exact_situation_is_the_same_has_changed_nothing(life: Life) -> None:
     await life.cycle("push", seen("s0"))
 
     again = await life.cycle("left", seen("s0"))
 
     assert [(word.about, word.success, word.why) for word in again.feedback] == [("c1", False, "nothing changed by it")]
     assert life.abilities["push|k[s0]"].estimate < 0.5
+    not_told_apart = Life()
+    await not_told_apart.cycle("push", seen("s0", entities=[]))
+    assert (await not_told_apart.cycle("left", seen("s0", entities=[]))).feedback == ()
 
 
-async def test_where_the_situation_is_not_told_apart_nothing_is_said_to_have_changed_nothing() -> None:
-    life = Life()
-    await life.cycle("push", seen("s0", entities=[]))
-
-    assert (await life.cycle("left", seen("s0", entities=[]))).feedback == ()
-
-
-async def test_a_tool_of_the_environment_may_say_at_once_how_it_went_and_is_counted_once() -> None:
-    life = Life()
+async def test_a_tool_of_the_environment_may_say_at_once_how_it_went_and_is_counted_once(life: Life) -> None:
 
     good = await life.cycle("a", seen("s0", "e1"), output={"reward": 1.0, "done": True})
     bad = await life.cycle("b", seen("s0", "e2"), output={"reward": 0, "done": True})
@@ -190,8 +179,7 @@ async def test_a_tool_of_the_environment_may_say_at_once_how_it_went_and_is_coun
     assert life.abilities["a|k"].estimate > 0.5 > life.abilities["b|k"].estimate
 
 
-async def test_a_reward_that_the_call_has_told_is_not_added_again_when_it_is_seen() -> None:
-    life = Life()
+async def test_a_reward_that_the_call_has_told_is_not_added_again_when_it_is_seen(life: Life) -> None:
     await life.cycle("a", seen("s0"), output={"reward": -1.0, "done": False})
     await life.cycle("b", seen("s1", reward=-1.0), output={"reward": 1.5, "done": False})
 
@@ -200,8 +188,7 @@ async def test_a_reward_that_the_call_has_told_is_not_added_again_when_it_is_see
     assert end.experiences[0].success is True  # 0.5 in all, not -0.5
 
 
-async def test_an_episode_without_a_word_is_over_with_the_next_one_and_its_calls_have_told_all() -> None:
-    life = Life()
+async def test_an_episode_without_a_word_is_over_with_the_next_one_and_its_calls_have_told_all(life: Life) -> None:
     await life.cycle("a", seen("s0", "e1"))
 
     following = await life.cycle("b", seen("s0", "e2"))
@@ -220,8 +207,7 @@ async def test_what_a_stranger_says_of_rewards_is_not_heard() -> None:
 
 
 @pytest.mark.parametrize("strange", [None, "much", float("nan"), float("inf"), True, [], {}])
-async def test_a_strange_reward_is_none(strange: Any) -> None:
-    life = Life()
+async def test_a_strange_reward_is_none(life: Life, strange: Any) -> None:
     await life.cycle("a", seen("s0"))
 
     end = await life.cycle("", seen("s1", reward=strange, done=True, episode="e1"))
@@ -232,8 +218,7 @@ async def test_a_strange_reward_is_none(strange: Any) -> None:
 # -- rules that look later, and people
 
 
-async def test_a_call_that_a_rule_looks_at_later_counts_when_the_rule_has_looked() -> None:
-    life = Life()
+async def test_a_call_that_a_rule_looks_at_later_counts_when_the_rule_has_looked(life: Life) -> None:
     await life.cycle("restart", meta={"_verify": True})
     assert (life.trials("restart"), life.experiences[0].success) == (0, None)
 
@@ -243,8 +228,7 @@ async def test_a_call_that_a_rule_looks_at_later_counts_when_the_rule_has_looked
     assert (life.trials("restart"), life.abilities["restart|k"].estimate < 0.5) == (1, True)
 
 
-async def test_the_word_of_a_person_on_a_run_counts_for_all_its_calls_and_once() -> None:
-    life = Life()
+async def test_the_word_of_a_person_on_a_run_counts_for_all_its_calls_and_once(life: Life) -> None:
     await life.cycle("find", run="r1")
     await life.cycle("tell", run="r1")
     await life.cycle("", run="r1", answer="done")
@@ -259,8 +243,7 @@ async def test_the_word_of_a_person_on_a_run_counts_for_all_its_calls_and_once()
     assert life.abilities["tell|k"].estimate < life.abilities["find|k"].estimate
 
 
-async def test_a_run_of_several_steps_is_remembered_as_a_sequence_once() -> None:
-    life = Life()
+async def test_a_run_of_several_steps_is_remembered_as_a_sequence_once(life: Life) -> None:
     await life.cycle("find", run="r1")
     await life.cycle("tell", run="r1")
 
@@ -271,8 +254,7 @@ async def test_a_run_of_several_steps_is_remembered_as_a_sequence_once() -> None
     assert len(more.experiences) == 1
 
 
-async def test_a_decision_that_memory_made_is_credited_by_how_its_call_went() -> None:
-    life = Life()
+async def test_a_decision_that_memory_made_is_credited_by_how_its_call_went(life: Life) -> None:
     for status, helped in (("ok", True), ("failed", False)):
         number = life.number + 1
         learnt = (
@@ -284,8 +266,7 @@ async def test_a_decision_that_memory_made_is_credited_by_how_its_call_went() ->
         assert reflection.credits == (Credit("x1", helped), Credit("x2", helped))
 
 
-async def test_credit_waits_for_the_word_on_the_call() -> None:
-    life = Life()
+async def test_credit_waits_for_the_word_on_the_call(life: Life) -> None:
     learnt = (Learnt("it worked", "k1", ("x1",), "other"),)
     assert (await life.cycle("a", meta={"_verify": True}, learnt=learnt)).credits == ()
 
@@ -297,8 +278,7 @@ async def test_credit_waits_for_the_word_on_the_call() -> None:
 # -- what is kept
 
 
-async def test_the_next_process_understands_a_word_on_what_the_former_one_did() -> None:
-    life = Life()
+async def test_the_next_process_understands_a_word_on_what_the_former_one_did(life: Life) -> None:
     await life.cycle("a", seen("s0"))
     await life.cycle("b", run="r1")
     life.begin()
@@ -312,8 +292,7 @@ async def test_the_next_process_understands_a_word_on_what_the_former_one_did() 
     assert (await life.cycle("", seen("s1", reward=1, done=True))).feedback == ()
 
 
-async def test_without_its_rows_it_goes_on_and_says_so() -> None:
-    life = Life()
+async def test_without_its_rows_it_goes_on_and_says_so(life: Life) -> None:
     life.rows.is_broken = True
 
     await life.cycle("a")
@@ -379,8 +358,7 @@ def test_a_flood_in_one_session_leaves_the_threads_of_another(steps_of_run: int)
     assert len(rows) <= MOST_STEPS + MOST_THREADS
 
 
-async def test_episodes_of_one_name_in_two_sessions_are_two() -> None:
-    life = Life()
+async def test_episodes_of_one_name_in_two_sessions_are_two(life: Life) -> None:
     await life.cycle("left", seen("s0"))
     life.session = "other"
     await life.cycle("right", seen("s0"))

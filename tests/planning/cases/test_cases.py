@@ -172,6 +172,9 @@ def test_the_parameter_at_fault_becomes_one_that_worked() -> None:
 
     assert found.params == {"unit": "db.service", "force": True}
     assert not found.is_lent
+    cases = cases_of([failed], at())
+    failure = known_failure(cases, "a", question.params, at())
+    assert other_value(cases, failure, question.params) is None, "a value that was not tried is not lent"
 
 
 def test_a_tool_of_single_effect_is_not_tried_out_but_follows_one_that_failed() -> None:
@@ -251,15 +254,6 @@ def test_no_text_and_no_count_breaks_a_vote(text: str, other: str, count: int, s
 
     assert all(0 <= case.weight < 100 for case in cases)
     assert decide(Question(("a", "b"), {}, KEY), {}, cases, at(text)).tool in ("a", "b")
-
-
-def test_a_value_that_was_not_tried_is_not_lent() -> None:
-    remedy = Remedy("other_parameter", parameter="unit")
-    cases = cases_of([lived("a", False, params={"unit": "db"}, remedy=remedy)], at())
-    failure = known_failure(cases, "a", {"unit": "db"}, at())
-
-    assert failure is not None
-    assert other_value(cases, failure, {"unit": "db"}) is None
 
 
 def test_a_parameter_is_given_again_if_the_situation_is_about_it_or_it_was_the_same_each_time() -> None:

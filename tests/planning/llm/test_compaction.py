@@ -105,21 +105,13 @@ async def test_names_that_are_forgotten_are_asked_for_once_and_then_added(clock:
     assert "SPAR-1042" in summary
 
 
-async def test_a_message_that_nobody_answered_survives_word_for_word(clock: VirtualClock) -> None:
-    entries = [user("and who feeds the cat?", "lost", 1), *talked()]
-
-    desk = Desk(clock, entries=entries)
+async def test_a_message_that_nobody_answered_survives_word_for_word_and_untrusted_if_it_was(
+    clock: VirtualClock,
+) -> None:
+    desk = Desk(clock, entries=[user("and who feeds the cat?", "lost", 1, trust="untrusted"), *talked()])
     assert await compacted(desk, ScriptedModel([{"output": "They talked."}]))
-
-    assert "and who feeds the cat?" in desk.transcripts.compacted[0].body["summary"]
-
-
-async def test_a_summary_of_untrusted_text_is_untrusted(clock: VirtualClock) -> None:
-    desk = Desk(clock, entries=[user("psst", "o0", 0, trust="untrusted"), *talked()])
-
-    assert await compacted(desk, ScriptedModel([{"output": "They talked."}]))
-
-    assert desk.transcripts.compacted[0].body["trust"] == "untrusted"
+    body = desk.transcripts.compacted[0].body
+    assert ("and who feeds the cat?" in body["summary"], body["trust"]) == (True, "untrusted")
 
 
 # -- when it comes to nothing
@@ -212,6 +204,7 @@ async def test_a_hook_may_refuse_it_and_another_is_told_of_it(clock: VirtualCloc
     desk.hooks.add("before_compaction", refuse)
     assert not await compacted(desk, ScriptedModel([{"output": "They talked."}]))
     assert completed(desk)[-1] == (False, "a hook refused it: not now")
+    assert by_hooks(desk) == [("c1", {"kind": "compaction.hooks", "reason": "overflow", "denied": "not now"})]
 
 
 async def test_a_hook_is_told_what_is_summed_up_why_and_which_names_stand_there(clock: VirtualClock) -> None:
@@ -284,6 +277,7 @@ async def test_what_hooks_keep_counts_when_it_is_judged_whether_anything_is_gain
     lambda plan: plan.summed_up("x" * 20_001),
     lambda plan: plan.summed_up(None),
     lambda plan: "a text",
+    lambda plan: 1 / 0,
 ])  # fmt: skip
 async def test_a_hook_that_asks_for_what_cannot_be_is_told_so_and_changes_nothing(
     clock: VirtualClock, change: Any
@@ -334,35 +328,18 @@ async def test_a_note_that_is_too_long_is_the_hooks_fault_and_the_summary_stands
     assert [event.policy for event in desk.events.of(ErrorOccurred)] == ["after_compaction"] * 2
 
 
-async def test_a_refusal_of_a_hook_stands_on_the_tape(clock: VirtualClock) -> None:
-    desk = Desk(clock, entries=talked())
-    desk.hooks.add("before_compaction", lambda ctx: Decision.deny("not now"))
-
-    assert not await compacted(desk, ScriptedModel([]))
-    assert by_hooks(desk) == [("c1", {"kind": "compaction.hooks", "reason": "overflow", "denied": "not now"})]
-
-
-async def test_a_hook_that_breaks_does_not_keep_it_from_being_done(clock: VirtualClock) -> None:
-    desk = Desk(clock, entries=talked())
-
-    async def broken(ctx: HookContext) -> None:
-        raise OSError("odd")
-
-    desk.hooks.add("before_compaction", broken)
-
-    assert await compacted(desk, ScriptedModel([{"output": "They talked."}]))
-    assert [event.policy for event in desk.events.of(ErrorOccurred)] == ["before_compaction"]
-
-
 # -- in a planner's cycle
 
 
-async def test_a_conversation_that_does_not_fit_is_summed_up_and_the_request_made_again(clock: VirtualClock) -> None:
+@pytest.mark.parametrize(("summary", "times"), [("They talked.", 1), ("", 2)], ids=["summed up", "in vain"])
+async def test_a_conversation_that_does_not_fit_is_summed_up_or_shortened_and_the_request_made_again(
+    clock: VirtualClock, summary: str, times: int
+) -> None:
     desk = Desk(clock, entries=talked(12))
 
     def answer(request: Request) -> Any:
         if request.purpose == "compaction":
-            return {"output": "They talked."}
+            return {"output": summary}
         if len(read_of(request)) > 12_000:
             raise provider_error("overflow", "m")
         return {"output": "it is 3"}
@@ -374,11 +351,12 @@ async def test_a_conversation_that_does_not_fit_is_summed_up_and_the_request_mad
     action = decided(await planned(planner, [], context(message("what is it?"))))
 
     assert action.output == "it is 3"
-    assert [request.purpose for request in model.requests] == ["plan", "compaction", "plan"]
+    assert [request.purpose for request in model.requests] == ["plan", "compaction", *["plan"] * times]
     last = read_of(model.requests[-1])
-    assert "They talked." in last
+    assert summary in last
     assert "what is it?" in last
-    assert completed(desk) == [(True, "")]
+    assert [each.body["summary"] for each in desk.transcripts.compacted] == ([summary] if summary else [])
+    assert [is_done for is_done, _ in completed(desk)] == [bool(summary)]
 
 
 async def test_a_conversation_that_takes_most_of_the_room_is_summed_up_before(clock: VirtualClock) -> None:
@@ -392,23 +370,3 @@ async def test_a_conversation_that_takes_most_of_the_room_is_summed_up_before(cl
     assert [request.purpose for request in model.requests] == ["compaction", "plan"]
     assert [event.request for event in desk.events.of(ModelRequested)] == model.requests
     assert [event.reason for event in desk.events.of(CompactionStarted)] == ["threshold"]
-
-
-async def test_where_summing_up_is_in_vain_what_is_sent_is_shortened(clock: VirtualClock) -> None:
-    desk = Desk(clock, entries=talked(12))
-
-    def answer(request: Request) -> Any:
-        if request.purpose == "compaction":
-            return {"output": ""}
-        if len(read_of(request)) > 12_000:
-            raise provider_error("overflow", "m")
-        return {"output": "it is 3"}
-
-    model = ScriptedModel([answer])
-    planner = ModelPlanner(model)
-    planner.attach(desk.host)
-
-    assert decided(await planned(planner, [], context(message("what is it?")))).output == "it is 3"
-    assert desk.transcripts.compacted == []
-    assert [request.purpose for request in model.requests].count("compaction") == 1
-    assert "what is it?" in read_of(model.requests[-1])

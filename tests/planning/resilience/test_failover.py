@@ -50,6 +50,11 @@ def used(made: Budgets) -> dict[str, int]:
     return {each["budget"]: each["used"] for each in made.snapshot()}
 
 
+@pytest.fixture
+def made(clock: VirtualClock) -> Budgets:
+    return budgets(clock, ALL)
+
+
 async def said(models: Models) -> list[Piece]:
     return [piece async for piece in await models(ASK)]
 
@@ -146,8 +151,7 @@ async def test_when_nobody_can_answer_it_is_said_when_to_come_back_and_why() -> 
     assert both.snapshot()["deferred"] == 1
 
 
-async def test_a_model_that_rests_is_not_asked_until_its_time_has_come() -> None:
-    clock = VirtualClock()
+async def test_a_model_that_rests_is_not_asked_until_its_time_has_come(clock: VirtualClock) -> None:
     model = Named("it", fault("rate_limited", 45.0), ANSWER)
     models = Models([model], clock=clock)
     for _ in range(3):
@@ -166,8 +170,7 @@ async def test_a_model_that_rests_is_not_asked_until_its_time_has_come() -> None
     assert models.snapshot()["models"][0]["state"] == "closed"
 
 
-async def test_a_provider_that_stays_down_is_asked_ever_less_often() -> None:
-    clock = VirtualClock()
+async def test_a_provider_that_stays_down_is_asked_ever_less_often(clock: VirtualClock) -> None:
     model = Named("it", fault("overloaded"))
     models = Models([model], clock=clock)
     for _ in range(3_600):
@@ -178,8 +181,7 @@ async def test_a_provider_that_stays_down_is_asked_ever_less_often() -> None:
     assert asked([model])[0] <= 15
 
 
-async def test_one_probe_at_a_time_and_one_that_is_given_up_lets_the_next_try() -> None:
-    clock = VirtualClock()
+async def test_one_probe_at_a_time_and_one_that_is_given_up_lets_the_next_try(clock: VirtualClock) -> None:
     model = Named("it", fault("overloaded"), stream([Hang()]), ANSWER)
     models = Models([model], clock=clock)
     with pytest.raises(DeferredError):
@@ -196,18 +198,13 @@ async def test_one_probe_at_a_time_and_one_that_is_given_up_lets_the_next_try() 
     assert CALL in await said(models)
 
 
-async def test_a_key_that_is_refused_holds_for_all_models_of_the_provider() -> None:
-    models = [Named("a", fault("auth"), provider="x"), Named("b", ANSWER, provider="x"), Named("c", ANSWER)]
-
+@pytest.mark.parametrize(("kind", "times"), [("auth", [1, 0, 1]), ("rate_limited", [1, 1, 0])])
+async def test_a_key_that_is_refused_holds_for_all_models_of_the_provider_but_a_limit_of_one_does_not(
+    kind: FaultKind, times: list[int]
+) -> None:
+    models = [Named("a", fault(kind), provider="x"), Named("b", ANSWER, provider="x"), Named("c", ANSWER)]
     assert CALL in await said(Models(models, clock=VirtualClock()))
-    assert asked(models) == [1, 0, 1]
-
-
-async def test_a_limit_of_one_model_does_not_hold_for_the_provider_s_others() -> None:
-    models = [Named("a", fault("rate_limited"), provider="x"), Named("b", ANSWER, provider="x")]
-
-    assert CALL in await said(Models(models, clock=VirtualClock()))
-    assert asked(models) == [1, 1]
+    assert asked(models) == times
 
 
 async def test_a_model_that_knows_no_kinds_still_fails_over() -> None:
@@ -218,18 +215,15 @@ async def test_a_model_that_knows_no_kinds_still_fails_over() -> None:
     assert both.snapshot()["models"][0]["wait"] == 9.0
 
 
-async def test_a_mistake_in_the_configuration_is_not_passed_over() -> None:
+async def test_a_mistake_in_the_configuration_is_not_passed_over_and_no_model_at_all_is_one(
+    clock: VirtualClock,
+) -> None:
     models = [Named("a", Fail(ConfigError("no such provider"))), Named("b", ANSWER)]
-
     with pytest.raises(ConfigError):
-        await said(Models(models, clock=VirtualClock()))
-
+        await said(Models(models, clock=clock))
     assert asked(models) == [1, 0]
-
-
-def test_none_at_all_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least one model"):
-        Models([], clock=VirtualClock())
+        Models([], clock=clock)
 
 
 async def test_all_are_closed_even_if_one_of_them_fails() -> None:
@@ -251,20 +245,21 @@ async def test_all_are_closed_even_if_one_of_them_fails() -> None:
 ALL: Limits = {("day", "requests"): 10, ("day", "tokens"): 20_000, ("day", "money"): 10_000}
 
 
-async def test_what_a_request_took_is_what_it_costs() -> None:
-    clock = VirtualClock()
-    made = budgets(clock, ALL)
-    models = Models([Named("it", ANSWER)], clock=clock, budgets=made)
+async def test_what_a_request_took_is_what_it_costs_and_one_of_which_nobody_knows_the_cost_costs_the_most(
+    clock: VirtualClock, made: Budgets
+) -> None:
+    models = Models([Named("it", ANSWER, stream([CALL, Usage("it", 100, 20)]))], clock=clock, budgets=made)
 
     await said(models)
 
     assert used(made) == {"day.requests": 1, "day.tokens": 120, "day.money": 500}
     told = models.snapshot()["models"][0]
     assert (told["requests"], told["input_tokens"], told["output_tokens"], told["cost"]) == (1, 100, 20, 500)
+    await said(models)
+    assert used(made) == {"day.requests": 2, "day.tokens": 240, "day.money": 1_500}
 
 
-async def test_tokens_that_a_cache_served_have_a_budget_of_their_own() -> None:
-    clock = VirtualClock()
+async def test_tokens_that_a_cache_served_have_a_budget_of_their_own(clock: VirtualClock) -> None:
     limits: Limits = {("day", "tokens"): 20_000, ("day", "cached_tokens"): 9_000}
     answer = stream([CALL, Usage("it", 4_500, 20, cached_tokens=4_000)])
     models = Models([Named("it", answer, answer)], clock=clock, budgets=(made := budgets(clock, limits)))
@@ -274,27 +269,21 @@ async def test_tokens_that_a_cache_served_have_a_budget_of_their_own() -> None:
         assert used(made) == {"day.tokens": 5_000, "day.cached_tokens": 5_000}, "a cache may serve all of it"
         async for _ in pieces:
             pass
-    assert used(made) == {"day.tokens": 520, "day.cached_tokens": 4_000}
 
+    assert used(made) == {"day.tokens": 520, "day.cached_tokens": 4_000}
     await said(models)
     with pytest.raises(DeferredError, match=r"budget day\.cached_tokens does not allow 5000 more"):
         await said(models)
     assert used(made) == {"day.tokens": 1_040, "day.cached_tokens": 8_000}
 
-
-async def test_more_served_by_a_cache_than_was_read_is_all_that_was_read() -> None:
-    clock = VirtualClock()
-    limits: Limits = {("day", "tokens"): 20_000, ("day", "cached_tokens"): 9_000}
-    answer = stream([CALL, Usage("it", 100, 20, cached_tokens=9_999)])
-
-    await said(Models([Named("it", answer)], clock=clock, budgets=(made := budgets(clock, limits))))
-
+    more = stream([CALL, Usage("it", 100, 20, cached_tokens=9_999)])  # than was read
+    await said(Models([Named("it", more)], clock=clock, budgets=(made := budgets(clock, limits))))
     assert used(made) == {"day.tokens": 20, "day.cached_tokens": 100}
 
 
-async def test_the_most_it_can_take_is_reserved_while_it_answers_and_paid_if_nobody_says_less() -> None:
-    clock = VirtualClock()
-    made = budgets(clock, ALL)
+async def test_the_most_it_can_take_is_reserved_while_it_answers_and_paid_if_nobody_says_less(
+    clock: VirtualClock, made: Budgets
+) -> None:
     models = Models([Named("it", stream([CALL, TextDelta("…")]))], clock=clock, budgets=made)
 
     async with aclosing(await models(ASK)) as pieces:  # type: ignore[type-var]
@@ -308,9 +297,9 @@ async def test_the_most_it_can_take_is_reserved_while_it_answers_and_paid_if_nob
     ("kind", "spent"),
     [("rate_limited", (0, 0)), ("auth", (0, 0)), ("overflow", (0, 0)), ("server", (1, 5_000)), ("silent", (1, 5_000))],
 )
-async def test_a_request_that_was_turned_away_costs_nothing(kind: FaultKind, spent: tuple[int, int]) -> None:
-    clock = VirtualClock()
-    made = budgets(clock, ALL)
+async def test_a_request_that_was_turned_away_costs_nothing(
+    kind: FaultKind, spent: tuple[int, int], clock: VirtualClock, made: Budgets
+) -> None:
 
     with pytest.raises((DeferredError, PermanentError)):
         await said(Models([Named("it", fault(kind))], clock=clock, budgets=made))
@@ -318,17 +307,7 @@ async def test_a_request_that_was_turned_away_costs_nothing(kind: FaultKind, spe
     assert (used(made)["day.requests"], used(made)["day.tokens"]) == spent
 
 
-async def test_a_cost_that_nobody_knows_is_the_most_that_it_could_be() -> None:
-    clock = VirtualClock()
-    made = budgets(clock, ALL)
-
-    await said(Models([Named("it", stream([CALL, Usage("it", 100, 20)]))], clock=clock, budgets=made))
-
-    assert used(made) == {"day.requests": 1, "day.tokens": 120, "day.money": 1_000}
-
-
-async def test_a_model_that_is_too_dear_gives_way_to_a_cheaper_one() -> None:
-    clock = VirtualClock()
+async def test_a_model_that_is_too_dear_gives_way_to_a_cheaper_one(clock: VirtualClock) -> None:
     models = [Named("dear", ANSWER, money=50_000), Named("unknown", ANSWER, money=None), Named("cheap", ANSWER)]
 
     assert CALL in await said(Models(models, clock=clock, budgets=budgets(clock, ALL)))
@@ -342,22 +321,19 @@ async def test_a_model_that_is_too_dear_gives_way_to_a_cheaper_one() -> None:
         (lambda: Named("unknown", ANSWER, money=None), r"unknown: budget .*say what a million tokens cost"),
     ],
 )
-async def test_what_no_budget_will_ever_allow_is_not_waited_for(model: Any, told: str) -> None:
-    clock = VirtualClock()
+async def test_what_no_budget_will_ever_allow_is_not_waited_for(model: Any, told: str, clock: VirtualClock) -> None:
     with pytest.raises(PermanentError, match=told):
         await said(Models([model()], clock=clock, budgets=budgets(clock, ALL)))
 
 
-async def test_a_model_without_a_price_may_be_asked_where_money_has_no_limit() -> None:
-    clock = VirtualClock()
+async def test_a_model_without_a_price_may_be_asked_where_money_has_no_limit(clock: VirtualClock) -> None:
 
     assert CALL in await said(
         Models([ScriptedModel([ANSWER])], clock=clock, budgets=budgets(clock, {("day", "requests"): 1}))
     )
 
 
-async def test_when_the_budget_is_spent_it_is_said_when_there_will_be_more() -> None:
-    clock = VirtualClock()
+async def test_when_the_budget_is_spent_it_is_said_when_there_will_be_more(clock: VirtualClock) -> None:
     model = Named("it", ANSWER)
     models = Models([model], clock=clock, budgets=budgets(clock, {("hour", "requests"): 1}))
     await said(models)

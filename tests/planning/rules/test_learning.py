@@ -142,18 +142,10 @@ async def test_a_single_call_that_failed_for_good_in_this_situation_is_left_out_
     assert "a failed once in this situation with these parameters (permission)" in action.reason
     assert action.next_look is not None
     assert 0 < action.next_look <= 600
-    assert [call.tool for call in (await planned(rule, memory, alert("all else"), abilities=failing("a"))).calls] == [
-        "a"
-    ]
-
-
-async def test_what_a_person_asks_for_again_is_tried_again() -> None:
-    rule = {"name": "mend", "calls": [{"tool": "a", "params": {"x": 1}}]}
+    other = await planned(rule, memory, alert("all else"), abilities=failing("a"))
     failed, known = lived("a", False, key="message#mend", said=TEXT), failing("a", "message#mend")
-
-    action = await planned(rule, Memory(failed), alert(kind="message"), abilities=known)
-
-    assert [call.tool for call in action.calls] == ["a"]
+    asked_again = await planned(rule, Memory(failed), alert(kind="message"), abilities=known)  # by a person
+    assert [call.tool for each in (other, asked_again) for call in each.calls] == ["a", "a"]
 
 
 async def test_each_situation_of_a_plan_is_recalled_once_and_only_so_many_of_them() -> None:
