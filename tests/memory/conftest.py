@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from tests.servers.postgresql import PostgresServer, postgres_server, programs
 if TYPE_CHECKING:
     from apsw import Connection
 
+    from memory import Memory
     from memory.postgres.store import PostgresMemory
 
 #: Modules whose tests run on a server too, but for those that look at a file, need its index or take long.
@@ -112,6 +113,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if apart is not None:
         both = ["sqlite"] if metafunc.function.__name__ in apart else ["sqlite", "postgres"]
         metafunc.parametrize("database", both, indirect=True)
+
+
+@pytest.fixture
+async def memory(request: pytest.FixtureRequest) -> AsyncIterator[Memory]:
+    """An open memory of the kind that the test's module makes."""
+    async with request.module.Memory("sqlite://:memory:") as opened:
+        yield opened
 
 
 @pytest.fixture

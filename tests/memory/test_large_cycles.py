@@ -91,7 +91,7 @@ async def test_a_result_that_is_cut_on_the_tape_is_read_back_from_the_journal_wh
     assert all(result.status == "ok" for result in cut.result.results)
 
 
-async def test_any_parts_may_be_huge_and_the_row_stays_bounded_and_readable() -> None:
+async def test_any_parts_may_be_huge_and_the_row_stays_bounded_and_readable(memory: Memory) -> None:
     calls = tuple(Call(f"t{i}", {"a": "y" * 1_000}) for i in range(2_000))
     action = Action(calls, goal="g" * 3_000_000)
     result = ActionResult(action, "ok", tuple(CallResult(call, "ok", output=[1] * 2_000) for call in calls))
@@ -100,10 +100,9 @@ async def test_any_parts_may_be_huge_and_the_row_stays_bounded_and_readable() ->
     record = CycleRecord("c1", "main", "main", NOW, 0.1, "acted", (Perception("p" * 5_000_000),), action, result)
     record = replace(record, faults=faults, notes=notes, phases={"plan": 1.0})
 
-    async with Memory("sqlite://:memory:") as memory:
-        await memory.record(record)
-        back = await memory.cycle("c1")
-        listed = await memory.cycles()
+    await memory.record(record)
+    back = await memory.cycle("c1")
+    listed = await memory.cycles()
 
     assert len(cycle_log.row(record).columns[-1]) < 3 << 20
     assert back.action is not None
@@ -116,7 +115,7 @@ async def test_any_parts_may_be_huge_and_the_row_stays_bounded_and_readable() ->
     assert listed[0]["cycle_id"] == "c1"
 
 
-async def test_a_cycle_that_cannot_be_encoded_does_not_take_others_with_it(tmp_path: Path) -> None:
+async def test_a_cycle_that_cannot_be_encoded_does_not_take_others_with_it(tmp_path: Path, memory: Memory) -> None:
     class Odd(dict[str, Any]):
         def items(self) -> Any:
             raise RuntimeError("not now")
@@ -126,12 +125,11 @@ async def test_a_cycle_that_cannot_be_encoded_does_not_take_others_with_it(tmp_p
 
     bad = CycleRecord("bad", "main", "main", NOW, 0.1, "acted", (Perception(Odd()),))
     good = CycleRecord("good", "main", "main", NOW, 0.1, "acted")
-    async with Memory("sqlite://:memory:") as memory:
-        await memory._file.commit(lambda connection: cycle_log.write(connection, [bad, good]))
-        found = await memory.cycle("bad")
+    await memory._file.commit(lambda connection: cycle_log.write(connection, [bad, good]))
+    found = await memory.cycle("bad")
 
-        assert found.faults[0].kind == "unreadable"
-        assert await memory.cycle("good") == good
+    assert found.faults[0].kind == "unreadable"
+    assert await memory.cycle("good") == good
 
 
 # -- what cycles hold in common
@@ -200,20 +198,18 @@ async def test_pieces_go_when_no_cycle_refers_to_them_any_more(tmp_path: Path, m
         *({"at": {key: 0}, "out": {key: "x"}} for key in ("$=", "$piece", "$piece>", "$piece=", "$piece:")),
     ],
 )
-async def test_any_note_comes_back_as_it_was(note: dict[str, Any]) -> None:
-    async with Memory("sqlite://:memory:") as memory:
-        await memory.record(CycleRecord("c", "main", "main", NOW, 0.1, "acted", notes=(note,)))
-        back = await memory.cycle("c")
+async def test_any_note_comes_back_as_it_was(note: dict[str, Any], memory: Memory) -> None:
+    await memory.record(CycleRecord("c", "main", "main", NOW, 0.1, "acted", notes=(note,)))
+    back = await memory.cycle("c")
 
     assert back.notes == (note,)
 
 
-async def test_a_piece_that_is_missing_is_told_and_the_rest_is_read() -> None:
-    async with Memory("sqlite://:memory:") as memory:
-        note = {"text": "long " * 100, "kind": "x"}
-        await memory.record(CycleRecord("c", "main", "main", NOW, 0.1, "acted", notes=(note,)))
-        await memory._file.commit(lambda connection: connection.execute("DELETE FROM tape_piece").close())
-        back = await memory.cycle("c")
+async def test_a_piece_that_is_missing_is_told_and_the_rest_is_read(memory: Memory) -> None:
+    note = {"text": "long " * 100, "kind": "x"}
+    await memory.record(CycleRecord("c", "main", "main", NOW, 0.1, "acted", notes=(note,)))
+    await memory._file.commit(lambda connection: connection.execute("DELETE FROM tape_piece").close())
+    back = await memory.cycle("c")
 
     assert back.notes[0]["kind"] == "x"
     assert back.notes[0]["text"]["truncated"] is True
@@ -231,22 +227,20 @@ def test_the_work_for_a_large_cycle_is_bounded_by_what_is_kept_of_it() -> None:
     assert effort(2_000_000) <= 2.2 * effort(200_000)
 
 
-async def test_the_event_loop_does_not_encode_a_cycle_that_has_ended() -> None:
+async def test_the_event_loop_does_not_encode_a_cycle_that_has_ended(memory: Memory) -> None:
     def record(name: str, characters: int) -> CycleRecord:
         results = tuple(CallResult(Call("t"), "ok", output=["x" * characters] * 100) for _ in range(64))
         return CycleRecord(name, "main", "main", NOW, 0.1, "acted", result=ActionResult(None, "ok", results))
 
-    async with Memory("sqlite://:memory:") as memory:
+    def effort(name: str, characters: int) -> int:
+        closing = Closing("acted", record(name, characters))
+        with Effort() as spent:
+            memory.journal.append(facts.CycleWritten(session="main", cycle=name, closing=closing), "main")
+        return spent.steps
 
-        def effort(name: str, characters: int) -> int:
-            closing = Closing("acted", record(name, characters))
-            with Effort() as spent:
-                memory.journal.append(facts.CycleWritten(session="main", cycle=name, closing=closing), "main")
-            return spent.steps
-
-        few, many = effort("few", 10), effort("many", 10_000)
-        assert many <= 2 * few < 1_000
-        assert [row["cycle_id"] for row in await memory.cycles()] == ["many", "few"]
+    few, many = effort("few", 10), effort("many", 10_000)
+    assert many <= 2 * few < 1_000
+    assert [row["cycle_id"] for row in await memory.cycles()] == ["many", "few"]
 
 
 # -- a list of cycles tells what each was about, without reading it whole
@@ -261,27 +255,27 @@ async def test_the_event_loop_does_not_encode_a_cycle_that_has_ended() -> None:
     ],
     ids=["its goal", "what was perceived", "what failed"],
 )
-async def test_a_listed_cycle_says_what_it_was_about(goal: str, faults: tuple[Fault, ...], about: str) -> None:
+async def test_a_listed_cycle_says_what_it_was_about(
+    goal: str, faults: tuple[Fault, ...], about: str, memory: Memory
+) -> None:
     perceived, action = (Perception("the printer\nis   broken"),), Action(goal=goal)
     record = CycleRecord("c1", "main", "main", datetime.now(UTC), 0.1, "acted", perceived, action, faults=faults)
-    async with Memory("sqlite://:memory:") as memory:
-        await memory.record(record)
-        await memory.flush()
-        listed = await memory.cycles()
+    await memory.record(record)
+    await memory.flush()
+    listed = await memory.cycles()
 
     assert [cycle["about"] for cycle in listed] == [about]
 
 
-async def test_whole_cycles_are_read_after_before_and_since_one_the_oldest_first() -> None:
+async def test_whole_cycles_are_read_after_before_and_since_one_the_oldest_first(memory: Memory) -> None:
     at = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
-    async with Memory("sqlite://:memory:") as memory:
-        for number in (2, 0, 1):
-            await memory.record(CycleRecord(f"c{number}", "main", "main", at[number], 0.1, "acted"))
-        await memory.flush()
-        reads = [await memory.cycle_records(9), await memory.cycle_records(1, after="c0"),
-                 await memory.cycle_records(1, before="c2"), await memory.cycle_records(9, since=at[1])]  # fmt: skip
-        with pytest.raises(LookupError):
-            await memory.cycle_records(9, after="c9")
+    for number in (2, 0, 1):
+        await memory.record(CycleRecord(f"c{number}", "main", "main", at[number], 0.1, "acted"))
+    await memory.flush()
+    reads = [await memory.cycle_records(9), await memory.cycle_records(1, after="c0"),
+             await memory.cycle_records(1, before="c2"), await memory.cycle_records(9, since=at[1])]  # fmt: skip
+    with pytest.raises(LookupError):
+        await memory.cycle_records(9, after="c9")
 
     ids = [[cycle.cycle_id for cycle in cycles] for cycles in reads]
     assert ids == [["c0", "c1", "c2"], ["c1"], ["c1"], ["c1", "c2"]]

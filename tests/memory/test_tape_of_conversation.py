@@ -85,40 +85,36 @@ async def test_a_conversation_that_is_longer_than_what_is_kept_is_read_whole(
             assert await memory.cycle(f"c{number:05}") == asked(number, *texts[:number])
 
 
-async def test_a_request_that_is_not_what_was_recorded_is_told() -> None:
+async def test_a_request_that_is_not_what_was_recorded_is_told(memory: Memory) -> None:
     texts = [f"message {number}" for number in range(40)]
-    async with Memory("sqlite://:memory:") as memory:
-        await memory.record(asked(1, *texts))
+    await memory.record(asked(1, *texts))
 
-        def swap(connection: Any) -> None:  # with a piece that is whole in itself
-            (old,) = connection.execute("SELECT text FROM tape_piece WHERE text LIKE '%message 7\"%'").fetchone()
-            new = sealed(old[:-9].replace("message 7", "message 8"))
-            connection.execute("UPDATE tape_piece SET text = ? WHERE text = ?", (new, old))
+    def swap(connection: Any) -> None:  # with a piece that is whole in itself
+        (old,) = connection.execute("SELECT text FROM tape_piece WHERE text LIKE '%message 7\"%'").fetchone()
+        new = sealed(old[:-9].replace("message 7", "message 8"))
+        connection.execute("UPDATE tape_piece SET text = ? WHERE text = ?", (new, old))
 
-        await memory._file.commit(swap)
-        record = await memory.cycle("c00001")
+    await memory._file.commit(swap)
+    record = await memory.cycle("c00001")
 
     assert [fault.kind for fault in record.faults] == ["unreadable"]
 
 
-async def test_what_earlier_releases_wrote_is_read_as_before() -> None:
+async def test_what_earlier_releases_wrote_is_read_as_before(memory: Memory) -> None:
     record = replace(asked(1), notes=({"kind": "model.request", "turns": [{"n": number} for number in range(20)]},))
     old = json.dumps([{"n": number} for number in range(20)])
-    async with Memory("sqlite://:memory:") as memory:
-        await memory.record(replace(record, notes=({"kind": "model.request", "turns": []},)))
+    await memory.record(replace(record, notes=({"kind": "model.request", "turns": []},)))
 
-        def as_before(connection: Any) -> None:
-            (body,) = connection.execute("SELECT body FROM cycle").fetchone()
-            plain = json.loads(body[:-9])
-            plain["record"]["notes"][0]["turns"] = [{"$pieces": "d1"}]
-            plain["has_pieces"] = True
-            connection.execute("UPDATE cycle SET body = ?", (sealed(json.dumps(plain)),))
-            connection.execute(
-                "INSERT INTO tape_piece (digest, last, bytes, text) VALUES ('d1', 1, 9, ?)", (sealed(old),)
-            )
+    def as_before(connection: Any) -> None:
+        (body,) = connection.execute("SELECT body FROM cycle").fetchone()
+        plain = json.loads(body[:-9])
+        plain["record"]["notes"][0]["turns"] = [{"$pieces": "d1"}]
+        plain["has_pieces"] = True
+        connection.execute("UPDATE cycle SET body = ?", (sealed(json.dumps(plain)),))
+        connection.execute("INSERT INTO tape_piece (digest, last, bytes, text) VALUES ('d1', 1, 9, ?)", (sealed(old),))
 
-        await memory._file.commit(as_before)
-        assert await memory.cycle("c00001") == record
+    await memory._file.commit(as_before)
+    assert await memory.cycle("c00001") == record
 
 
 PARTS = st.recursive(

@@ -160,8 +160,7 @@ async def test_a_run_is_known_as_superseded_also_by_the_next_process_and_after_i
         assert texts(await memory.transcripts.read("main", "talk")) == ["4"]
 
 
-def test_a_transcript_is_only_added_to(tmp_path: Path) -> None:
-    connection = database.prepare(str(tmp_path / "memory.db"), "off").connection
+def test_a_transcript_is_only_added_to(connection: apsw.Connection) -> None:
     append(connection, rows("main", "talk", "a", [said("1")]))
 
     with pytest.raises(apsw.ConstraintError, match="a transcript is only added to"):
@@ -212,8 +211,7 @@ async def test_it_is_read_on_from_where_it_was_as_long_as_that_stands_there(memo
     assert texts(await read("main", "talk")) == ["anew"]
 
 
-async def test_where_the_last_compaction_cannot_be_read_the_one_before_it_counts(tmp_path: Path) -> None:
-    connection = database.prepare(str(tmp_path / "memory.db"), "off").connection
+async def test_where_the_last_compaction_cannot_be_read_the_one_before_it_counts(connection: apsw.Connection) -> None:
     given = [said("1"), compaction("one", 2), said("2"), compaction("one and two", 4), said("3")]
     *first, (agent, session, run, kind, at, size, body), last = rows("main", "talk", "a", given)
     append(connection, [*first, (agent, session, run, kind, at, size, body.replace("two", "six")), last])
@@ -267,8 +265,9 @@ async def test_the_sessions_are_told_with_what_is_kept_of_them(memory: Memory) -
     ],
     ids=["age", "number", "size", "all"],
 )
-def test_the_oldest_entries_go_in_small_batches(tmp_path: Path, limits: RetentionLimits, left: int) -> None:
-    connection = database.prepare(str(tmp_path / "memory.db"), "off").connection
+def test_the_oldest_entries_go_in_small_batches(
+    connection: apsw.Connection, limits: RetentionLimits, left: int
+) -> None:
     for number in range(600):
         entry = said(f"{number:03}", at=START + timedelta(days=number))
         append(connection, rows("main", "talk", f"run-{number}", [entry]))

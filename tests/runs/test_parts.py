@@ -44,6 +44,15 @@ def told(agent: Agent) -> list[str]:
     return found
 
 
+async def told_by_the_next(folder: Path, clock: VirtualClock, *runs: str) -> tuple[list[str], list[Any]]:
+    """The runs of whose end the next process tells, and what it knows of some."""
+    agent = agent_at(folder, clock)
+    again = told(agent)
+    async with agent:
+        await clock.sleep(10)
+        return again, [await agent.wait(run, 1) for run in runs]
+
+
 def killed_at_end_of(number: int, agent: Agent, folder: Path, to: Path) -> None:
     """Keep the files as a kill would leave them at the moment in which the end of this many runs has been told."""
     ends: list[Event] = []
@@ -76,11 +85,7 @@ async def test_a_part_is_never_told_twice_to_have_ended_though_the_process_dies_
         runs = await steered(agent, clock)
         answers = [await agent.wait(run, 60) for run in runs]
 
-    agent = agent_at(second, clock)
-    again = told(agent)
-    async with agent:
-        await clock.sleep(10)
-        known = [await agent.wait(run, 1) for run in runs]
+    again, known = await told_by_the_next(second, clock, *runs)
 
     assert again == []
     assert known == answers
@@ -109,11 +114,7 @@ async def test_the_parts_of_a_run_that_is_called_off_end_with_it_on_disk(
         await agent.abort(runs[0])
         answers = [await agent.wait(run, 1) for run in runs]
 
-    agent = agent_at(second, clock)
-    again = told(agent)
-    async with agent:
-        await clock.sleep(10)
-        known = [await agent.wait(run, 1) for run in runs]
+    again, known = await told_by_the_next(second, clock, *runs)
 
     assert again == []
     assert [(each.status, each.error) for each in answers] == [("error", "aborted")] * 2
@@ -179,11 +180,7 @@ async def test_a_part_that_an_earlier_process_left_is_told_to_have_ended_once_th
     async with agent:
         await clock.sleep(10)
 
-    agent = agent_at(second, clock)
-    again = told(agent)
-    async with agent:
-        await clock.sleep(10)
-        known = await agent.wait("part", 1)
+    again, [known] = await told_by_the_next(second, clock, "part")
 
     assert before == ["part"]
     assert again == []

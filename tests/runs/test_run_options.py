@@ -45,9 +45,11 @@ async def test_what_a_sender_chose_reaches_the_planner_and_is_told_of_the_run(cl
         run = await agent.submit("go", options=chosen)
         status = await agent.wait(run.run_id)
         other = await agent.wait((await agent.submit("go")).run_id)
+        starts = [event.data async for event in agent.events.run(run.run_id) if event.data.get("phase") == "start"]
 
     assert planner.seen == [RunOptions("large", "Be brief.", "high", 60.0, True), RunOptions()]
     assert status.options.given == chosen
+    assert starts == [{"phase": "start", "session": "main", "options": chosen}]
     assert other.options == RunOptions()
 
 
@@ -93,6 +95,10 @@ async def test_a_planner_that_asks_no_model_refuses_what_it_cannot_go_by(
             await agent.submit("go", options=option)
         run = await agent.submit("go", options={"timeout": 5, "verbose": True})
         assert (await agent.wait(run.run_id)).options == RunOptions(timeout=5.0, verbose=True)
+        defaults = RunOptions(model="small", thinking="low", instructions="Rhyme.", timeout=60.0)  # as models planned
+        await agent.conversations.records.change("alice", defaults=defaults)
+        run = await agent.submit("go", session="alice")
+        assert (await agent.wait(run.run_id)).options == RunOptions(timeout=60.0)
 
 
 async def test_instructions_of_an_untrusted_source_are_refused_also_if_a_hook_lowered_its_trust(
@@ -185,15 +191,6 @@ async def test_defaults_of_a_session_hold_where_a_message_says_nothing(clock: Vi
     ]
 
 
-async def test_the_options_of_a_run_are_told_in_its_stream(clock: VirtualClock) -> None:
-    async with agent_of(clock, Choosy()) as agent:
-        run = await agent.submit("go", options={"thinking": "low"})
-        await agent.wait(run.run_id)
-        starts = [event.data async for event in agent.events.run(run.run_id) if event.data.get("phase") == "start"]
-
-    assert starts == [{"phase": "start", "session": "main", "options": {"thinking": "low"}}]
-
-
 class Thinker(Choosy):
     """A planner whose small model does not think; models may be taken away."""
 
@@ -227,14 +224,3 @@ async def test_defaults_that_cannot_hold_any_more_are_left_out(
         await agent.conversations.records.change("bob", defaults=RunOptions(model="small"))
         with pytest.raises(ValueError, match="option thinking is 'high': small does not think"):
             await agent.submit("go", session="bob", options={"thinking": "high"})
-
-
-async def test_all_defaults_for_models_are_left_out_where_no_model_plans_any_more(clock: VirtualClock) -> None:
-    async def plan(perceptions: Any, context: Context) -> Action:
-        return Action(output="done")
-
-    async with agent_of(clock, plan) as agent:
-        defaults = RunOptions(model="small", thinking="low", instructions="Rhyme.", timeout=60.0)
-        await agent.conversations.records.change("alice", defaults=defaults)
-        run = await agent.submit("go", session="alice")
-        assert (await agent.wait(run.run_id)).options == RunOptions(timeout=60.0)

@@ -77,17 +77,15 @@ def test_a_command_is_the_first_line_as_a_whole(text: str, command: Command | No
     assert command_of(text) == command
 
 
-async def test_without_the_setting_a_command_is_text(clock: VirtualClock) -> None:
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [*((text, ON) for text in ("/dance", "what does /new do?", "Re: hello\n> /new", "/tmp/x.txt")), ("/new", None)],
+)
+async def test_what_is_no_command_is_text_and_without_the_setting_each_is(
+    clock: VirtualClock, text: str, settings: Any
+) -> None:
     talker = Talker()
-    async with agent_of(clock, talker, settings=None) as agent:
-        assert (await say(agent, "/new")).output == "done"
-    assert talker.asked == [("/new", None)]
-
-
-@pytest.mark.parametrize("text", ["/dance", "what does /new do?", "Re: hello\n> /new", "/tmp/x.txt"])
-async def test_what_is_no_command_is_text(clock: VirtualClock, text: str) -> None:
-    talker = Talker()
-    async with agent_of(clock, talker) as agent:
+    async with agent_of(clock, talker, settings=settings) as agent:
         assert (await say(agent, text)).output == "done"
     assert talker.asked == [(text, None)]
 
@@ -129,8 +127,6 @@ async def test_words_behind_a_command_that_takes_none_are_said_not_to_be_read(cl
         assert answer.reply.endswith(f"\nThe words behind /{name} were not read.")
         assert "not read" not in (await say(agent, f"/{name}")).reply
     assert [goal for goal, _ in talker.asked] == ["hello"]
-
-    assert talker.asked == [("hello", None)]
 
 
 async def test_stop_calls_off_what_goes_on_and_what_waits(clock: VirtualClock) -> None:

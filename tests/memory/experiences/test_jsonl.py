@@ -57,20 +57,19 @@ async def test_what_was_exported_is_imported_equal(experiences: list[Experience]
     assert found == {experience.id: experience for experience in experiences}
 
 
-async def test_open_files_are_taken_too_and_large_memories_go_in_batches(tmp_path: Path) -> None:
+async def test_open_files_are_taken_too_and_large_memories_go_in_batches(tmp_path: Path, memory: Memory) -> None:
     target = io.StringIO()
-    async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
+    async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as large:
         for number in range(1_200):
-            await memory.store(Experience(f"disk {number}", id=f"e{number:04}"))
-        assert await memory.export(target) == 1_200
+            await large.store(Experience(f"disk {number}", id=f"e{number:04}"))
+        assert await large.export(target) == 1_200
 
     target.seek(0)
-    async with Memory.open("sqlite://:memory:") as memory:
-        assert await memory.import_(target) == 1_200
-        assert (await memory.recall("1199"))[0].id == "e1199"
+    assert await memory.import_(target) == 1_200
+    assert (await memory.recall("1199"))[0].id == "e1199"
 
 
-async def test_a_file_with_bad_lines_is_refused_whole_and_the_lines_are_named(tmp_path: Path) -> None:
+async def test_a_file_with_bad_lines_is_refused_whole_and_the_lines_are_named(tmp_path: Path, memory: Memory) -> None:
     lines = [
         line(id="good"),
         "",
@@ -84,10 +83,9 @@ async def test_a_file_with_bad_lines_is_refused_whole_and_the_lines_are_named(tm
     ]
     (tmp_path / "bad.jsonl").write_text("\n".join(lines))
 
-    async with Memory.open("sqlite://:memory:") as memory:
-        with pytest.raises(SparError) as caught:
-            await memory.import_(tmp_path / "bad.jsonl")
-        counts = await memory.counts()
+    with pytest.raises(SparError) as caught:
+        await memory.import_(tmp_path / "bad.jsonl")
+    counts = await memory.counts()
 
     message = str(caught.value)
     assert all(f"line {number}: " in message for number in (3, 4, 5, 6, 7, 8, 9))
@@ -96,16 +94,16 @@ async def test_a_file_with_bad_lines_is_refused_whole_and_the_lines_are_named(tm
     assert counts["experiences"] == 0
 
 
-async def test_an_import_that_cannot_be_read_or_an_export_that_cannot_be_written_says_so(tmp_path: Path) -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        with pytest.raises(FileNotFoundError):
-            await memory.import_(tmp_path / "none.jsonl")
-        with pytest.raises(FileNotFoundError):
-            await memory.export(tmp_path / "none" / "x.jsonl")
+async def test_an_import_that_cannot_be_read_or_an_export_that_cannot_be_written_says_so(
+    tmp_path: Path, memory: Memory
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        await memory.import_(tmp_path / "none.jsonl")
+    with pytest.raises(FileNotFoundError):
+        await memory.export(tmp_path / "none" / "x.jsonl")
 
 
-async def test_a_line_without_an_id_gets_one_and_unknown_fields_are_let_pass(tmp_path: Path) -> None:
+async def test_a_line_without_an_id_gets_one_and_unknown_fields_are_let_pass(tmp_path: Path, memory: Memory) -> None:
     text = line(vector=[1, 2], at=datetime(2026, 1, 1, tzinfo=UTC).isoformat()) + "\n" + line()
 
-    async with Memory.open("sqlite://:memory:") as memory:
-        assert await memory.import_(io.StringIO(text)) == 2
+    assert await memory.import_(io.StringIO(text)) == 2

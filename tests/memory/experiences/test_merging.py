@@ -6,22 +6,19 @@ import io
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import apsw
 import pytest
 
 from memory import Memory
 from memory.care.integrity import verify
 from memory.experiences import rows
-from memory.sqlite import database
 from spar import facts
 from spar.errors import ContractError
 from spar.records.journal import Closing
 from spar.types import Credit, CycleRecord, Experience, Feedback, TriedCall, replace
 from tests.effort import Effort
-
-if TYPE_CHECKING:
-    pass
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 CALL = TriedCall("restart", {"unit": "nginx"}, success=True)
@@ -42,15 +39,14 @@ async def kept(*experiences: Experience) -> list[Experience]:
         return await memory.recall("", 1_000)
 
 
-async def test_five_hundred_repetitions_take_one_row_and_the_right_one_is_among_the_best_five() -> None:
+async def test_five_hundred_repetitions_take_one_row_and_the_right_one_is_among_the_best_five(memory: Memory) -> None:
     others = [alike(number, key="alert#tell", id=f"other{number}", said=f"word{number} nginx") for number in range(20)]
     right = replace(alike(), id="right", key="alert#look", situation="alert about nginx: nginx is down on web7")
 
-    async with Memory.open("sqlite://:memory:") as memory:
-        for each in [*others, right, *map(alike, range(500))]:
-            await memory.store(each)
-        found = await memory.recall("nginx down web7", 5)
-        [one] = [each for each in await memory.recall("", 100) if each.key == "alert#restart"]
+    for each in [*others, right, *map(alike, range(500))]:
+        await memory.store(each)
+    found = await memory.recall("nginx down web7", 5)
+    [one] = [each for each in await memory.recall("", 100) if each.key == "alert#restart"]
 
     assert "right" in [each.id for each in found]
     assert (one.count, one.id, one.first_at, one.at) == (500, "e0", NOW, NOW + timedelta(minutes=499))
@@ -94,17 +90,15 @@ async def test_the_best_example_is_shown_and_the_first_and_last_are_kept_beside_
     assert (found.first_at, found.at) == (NOW + timedelta(minutes=1), NOW + timedelta(minutes=5))
 
 
-async def test_the_words_of_the_example_that_is_kept_find_it() -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        await memory.store(alike(0, answer="first words"))
-        await memory.store(alike(1, answer="second words"))
+async def test_the_words_of_the_example_that_is_kept_find_it(memory: Memory) -> None:
+    await memory.store(alike(0, answer="first words"))
+    await memory.store(alike(1, answer="second words"))
 
-        assert len(await memory.recall("second")) == 1
-        assert await memory.recall("first") == []
+    assert len(await memory.recall("second")) == 1
+    assert await memory.recall("first") == []
 
 
-def test_the_work_of_merging_does_not_grow_with_what_is_there(tmp_path: Path) -> None:
-    connection = database.prepare(str(tmp_path / "memory.db"), "off").connection
+def test_the_work_of_merging_does_not_grow_with_what_is_there(connection: apsw.Connection) -> None:
 
     def effort(number: int) -> float:
         with Effort() as used:
@@ -136,13 +130,12 @@ async def test_helped_and_harmed_are_counted_by_any_id_of_the_row(tmp_path: Path
 
 
 @pytest.mark.parametrize("about", ["run1", "cycle1", "e1"])
-async def test_a_word_on_one_of_many_takes_that_one_out(about: str) -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        for number in range(3):
-            await memory.store(alike(number))
-        changed = await memory.apply(feedback=[Feedback(about, success=False, by="person", why="it fell over again")])
-        again = await memory.apply(feedback=[Feedback(about, success=False, by="person", why="it fell over again")])
-        good, bad = sorted(await memory.recall("", 10), key=lambda each: -each.count)
+async def test_a_word_on_one_of_many_takes_that_one_out(about: str, memory: Memory) -> None:
+    for number in range(3):
+        await memory.store(alike(number))
+    changed = await memory.apply(feedback=[Feedback(about, success=False, by="person", why="it fell over again")])
+    again = await memory.apply(feedback=[Feedback(about, success=False, by="person", why="it fell over again")])
+    good, bad = sorted(await memory.recall("", 10), key=lambda each: -each.count)
 
     assert (changed, again) == (1, 0)
     assert (good.success, good.count) == (True, 2)
@@ -150,73 +143,66 @@ async def test_a_word_on_one_of_many_takes_that_one_out(about: str) -> None:
     assert bad.cause == "a person says: it fell over again"
 
 
-async def test_a_lesson_that_something_works_does_not_outlive_the_word_that_it_did_not() -> None:
+async def test_a_lesson_that_something_works_does_not_outlive_the_word_that_it_did_not(memory: Memory) -> None:
     words = [("e0", "wrong list", "a person says: wrong list"), ("e1", "", "a person said so")]
-    async with Memory.open("sqlite://:memory:") as memory:
-        for number, (about, why, said) in enumerate(words):
-            await memory.store(
-                replace(alike(number), key=f"k{number}", task="message", lesson="for message: note worked")
-            )
-            await memory.apply(feedback=[Feedback(about, success=False, by="person", why=why)])
-            [found] = await memory.recall("", 1)
-            assert found.lesson == f"for message: {found.action} did not work: {said}"
-            await memory.apply(feedback=[Feedback(about, success=False, by="person", why=why)])
-            assert [found] == await memory.recall("", 1)
-        await memory.store(replace(alike(9), success=False, lesson="the disk was full"))
-        await memory.apply(feedback=[Feedback("e9", success=False, by="person", why="still down")])
-        assert (await memory.recall("", 1))[0].lesson == "the disk was full", "of a failure that is confirmed"
+    for number, (about, why, said) in enumerate(words):
+        await memory.store(replace(alike(number), key=f"k{number}", task="message", lesson="for message: note worked"))
+        await memory.apply(feedback=[Feedback(about, success=False, by="person", why=why)])
+        [found] = await memory.recall("", 1)
+        assert found.lesson == f"for message: {found.action} did not work: {said}"
+        await memory.apply(feedback=[Feedback(about, success=False, by="person", why=why)])
+        assert [found] == await memory.recall("", 1)
+    await memory.store(replace(alike(9), success=False, lesson="the disk was full"))
+    await memory.apply(feedback=[Feedback("e9", success=False, by="person", why="still down")])
+    assert (await memory.recall("", 1))[0].lesson == "the disk was full", "of a failure that is confirmed"
 
 
-async def test_a_word_on_the_first_of_many_leaves_the_row_to_the_others() -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        for number in range(3):
-            await memory.store(alike(number))
-        await memory.apply(feedback=[Feedback("run0", success=False, by="verify")])
-        good, bad = sorted(await memory.recall("", 10), key=lambda each: -each.count)
-        await memory.apply(feedback=[Feedback("run1", success=False, by="verify")])
-        after = {each.success: each.count for each in await memory.recall("", 10)}
+async def test_a_word_on_the_first_of_many_leaves_the_row_to_the_others(memory: Memory) -> None:
+    for number in range(3):
+        await memory.store(alike(number))
+    await memory.apply(feedback=[Feedback("run0", success=False, by="verify")])
+    good, bad = sorted(await memory.recall("", 10), key=lambda each: -each.count)
+    await memory.apply(feedback=[Feedback("run1", success=False, by="verify")])
+    after = {each.success: each.count for each in await memory.recall("", 10)}
 
     assert (good.id, good.count, bad.id, bad.success) == ("e1", 2, "e0", False)
     assert after == {True: 1, False: 2}, "what is alike now is one row"
 
 
-async def test_a_later_word_that_makes_two_rows_alike_makes_them_one() -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        await memory.store(alike(0, success=None))
-        await memory.store(alike(1))
-        await memory.apply(feedback=[Feedback("run0", success=True, by="expect", score=0.8)])
-        [found] = await memory.recall("", 10)
+async def test_a_later_word_that_makes_two_rows_alike_makes_them_one(memory: Memory) -> None:
+    await memory.store(alike(0, success=None))
+    await memory.store(alike(1))
+    await memory.apply(feedback=[Feedback("run0", success=True, by="expect", score=0.8)])
+    [found] = await memory.recall("", 10)
 
     assert (found.count, found.success, found.score) == (2, True, 0.8)
 
 
-async def test_a_word_that_cannot_be_taken_is_refused_before_anything_is_written() -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        await memory.store(alike(0))
-        for wrong in (Feedback("run0", success="no", by="person"), Feedback("run0", success=True, by="x", score=7.0)):  # type: ignore[arg-type]
-            with pytest.raises(ContractError):
-                await memory.apply(feedback=[wrong])
-        [found] = await memory.recall("", 10)
+async def test_a_word_that_cannot_be_taken_is_refused_before_anything_is_written(memory: Memory) -> None:
+    await memory.store(alike(0))
+    for wrong in (Feedback("run0", success="no", by="person"), Feedback("run0", success=True, by="x", score=7.0)):  # type: ignore[arg-type]
+        with pytest.raises(ContractError):
+            await memory.apply(feedback=[wrong])
+    [found] = await memory.recall("", 10)
     assert found.success is True
 
 
-async def test_what_a_cycle_says_of_others_comes_with_its_end() -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        await memory.store(alike(0))
-        record = CycleRecord("c", "main", "main", NOW, 0.1, "acted")
-        closing = Closing(
-            "acted", record, (alike(1),), credits=(Credit("e0", has_helped=True),),
-            feedback=(Feedback("run1", success=False, by="verify"),),
-        )  # fmt: skip
-        memory.journal.append(facts.CycleOpened(session="main", cycle="c"), "main")
+async def test_what_a_cycle_says_of_others_comes_with_its_end(memory: Memory) -> None:
+    await memory.store(alike(0))
+    record = CycleRecord("c", "main", "main", NOW, 0.1, "acted")
+    closing = Closing(
+        "acted", record, (alike(1),), credits=(Credit("e0", has_helped=True),),
+        feedback=(Feedback("run1", success=False, by="verify"),),
+    )  # fmt: skip
+    memory.journal.append(facts.CycleOpened(session="main", cycle="c"), "main")
 
-        memory.journal.append(facts.CycleWritten(session="main", cycle="c", closing=closing), "main")
-        found = {each.success: each for each in await memory.recall("", 10)}
+    memory.journal.append(facts.CycleWritten(session="main", cycle="c", closing=closing), "main")
+    found = {each.success: each for each in await memory.recall("", 10)}
 
     assert (found[True].helped, found[True].count, found[False].id) == (1, 1, "e1")
 
 
-async def test_a_forged_import_is_untrusted_claims_nothing_and_overwrites_nothing() -> None:
+async def test_a_forged_import_is_untrusted_claims_nothing_and_overwrites_nothing(memory: Memory) -> None:
     forged = [
         {"situation": "mine", "id": "e0", "trust": "trusted", "key": "alert#restart"},
         {"situation": "alert about nginx: nginx is down", "id": "x", "trust": "trusted", "key": "alert#restart",
@@ -224,12 +210,11 @@ async def test_a_forged_import_is_untrusted_claims_nothing_and_overwrites_nothin
     ]  # fmt: skip
     lines = "\n".join(map(json.dumps, forged))
 
-    async with Memory.open("sqlite://:memory:") as memory:
-        await memory.store(alike(0, trust="untrusted"))
-        assert await memory.import_(io.StringIO(lines)) == 1
-        found = {each.id: each for each in await memory.recall("", 10)}
-        trusting = await memory.import_(io.StringIO(lines.replace('"x"', '"y"')), trust=True)
-        believed = {each.id: each for each in await memory.recall("", 10)}
+    await memory.store(alike(0, trust="untrusted"))
+    assert await memory.import_(io.StringIO(lines)) == 1
+    found = {each.id: each for each in await memory.recall("", 10)}
+    trusting = await memory.import_(io.StringIO(lines.replace('"x"', '"y"')), trust=True)
+    believed = {each.id: each for each in await memory.recall("", 10)}
 
     assert found["e0"].situation == "alert about nginx: nginx is down"
     assert (found["e0"].count, found["x"].count, found["x"].helped, found["x"].trust) == (1, 1, 0, "untrusted")

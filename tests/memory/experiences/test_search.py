@@ -21,7 +21,7 @@ from memory.experiences import embedding, rows
 from memory.experiences import search as search_module
 from memory.experiences.rows import ExperienceFilter
 from memory.experiences.search import search
-from memory.sqlite import database, seals
+from memory.sqlite import seals
 from spar.errors import PermanentError
 from spar.types import Credit, Experience, Fault
 from tests.effort import Effort
@@ -61,14 +61,11 @@ async def embedded(memory: Memory) -> None:
     await memory.flush()
 
 
-async def test_the_answer_beside_the_question_comes_along_in_its_session_only() -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        for number, text in enumerate(
-            ["good morning", "where is the key to the cellar?", "under the red stone", "fine"]
-        ):
-            await memory.store(said(text, number, session="house"))
-            await memory.store(said(f"talk of other things {number}", 100 + number, session="office"))
-        found = await memory.recall("key of the cellar", 3)
+async def test_the_answer_beside_the_question_comes_along_in_its_session_only(memory: Memory) -> None:
+    for number, text in enumerate(["good morning", "where is the key to the cellar?", "under the red stone", "fine"]):
+        await memory.store(said(text, number, session="house"))
+        await memory.store(said(f"talk of other things {number}", 100 + number, session="office"))
+    found = await memory.recall("key of the cellar", 3)
 
     assert [each.id for each in found][:2] == ["e1", "e2"]
     assert {each.session for each in found} == {"house"}
@@ -92,21 +89,20 @@ async def test_it_says_how_well_each_fits_and_why() -> None:
     assert any("beside the hit at place 1" in reason for each in rest for reason in each.reasons)
 
 
-async def test_a_lesson_that_only_harms_is_retired_and_stays_listed() -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        await memory.store(Experience("disk full", lesson="delete all", id="e"))
-        await memory.apply([Credit("e", has_helped=False)] * 2)
-        before = await memory.recall("disk")
-        await memory.apply([Credit("e", has_helped=False)])
-        [after] = await memory.search("disk")
-        await memory.apply([Credit("e", has_helped=True)])
-        again = await memory.recall("disk")
+async def test_a_lesson_that_only_harms_is_retired_and_stays_listed(memory: Memory) -> None:
+    await memory.store(Experience("disk full", lesson="delete all", id="e"))
+    await memory.apply([Credit("e", has_helped=False)] * 2)
+    before = await memory.recall("disk")
+    await memory.apply([Credit("e", has_helped=False)])
+    [after] = await memory.search("disk")
+    await memory.apply([Credit("e", has_helped=True)])
+    again = await memory.recall("disk")
 
     assert (before[0].lesson, after.experience.lesson, again[0].lesson) == ("delete all", "", "delete all")
     assert any("its lesson is retired" in reason for reason in after.reasons)
 
 
-async def test_filters_hold_exactly() -> None:
+async def test_filters_hold_exactly(memory: Memory) -> None:
     stored = [
         Experience("disk", id="a", at=NOW, key="alert", session="s1", task="t1"),
         Experience("disk", id="b", at=NOW + timedelta(seconds=1), trust="trusted", session="s2", task="t1"),
@@ -127,21 +123,19 @@ async def test_filters_hold_exactly() -> None:
         ({"session": "s2", "task": "t1"}, {"b"}),
         ({"session": "' OR 1 --"}, set()),
     ]
-    async with Memory.open("sqlite://:memory:") as memory:
-        for experience in stored:
-            await memory.store(experience)
-        for filters, expected in chosen:
-            for query in ("disk", ""):
-                found = {each.experience.id for each in await memory.search(query, 9, **filters)}
-                assert found == expected, (query, filters)
+    for experience in stored:
+        await memory.store(experience)
+    for filters, expected in chosen:
+        for query in ("disk", ""):
+            found = {each.experience.id for each in await memory.search(query, 9, **filters)}
+            assert found == expected, (query, filters)
 
 
-async def test_what_was_known_then_is_told_by_its_first_making() -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        for number in range(3):
-            await memory.store(Experience("disk", id=f"e{number}", key="alert", at=NOW + timedelta(days=number)))
-        assert len(await memory.search("disk", as_of=NOW + timedelta(hours=1))) == 1
-        assert await memory.search("disk", as_of=NOW - timedelta(hours=1)) == []
+async def test_what_was_known_then_is_told_by_its_first_making(memory: Memory) -> None:
+    for number in range(3):
+        await memory.store(Experience("disk", id=f"e{number}", key="alert", at=NOW + timedelta(days=number)))
+    assert len(await memory.search("disk", as_of=NOW + timedelta(hours=1))) == 1
+    assert await memory.search("disk", as_of=NOW - timedelta(hours=1)) == []
 
 
 # -- meaning
@@ -182,13 +176,14 @@ async def test_for_a_situation_what_was_meant_alike_there_comes_first_though_it_
     assert filtered == []
 
 
-async def test_for_a_decision_the_words_of_situations_count_and_not_what_was_done_or_said_beside_them() -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        await memory.store(said("open my account", 0, action="bank", outcome="bank failed", session="a"))
-        await memory.store(said("the bank is closed", 1, session="a"))
-        await memory.store(said("good morning", 2, session="a"))
-        anywhere = {each.experience.id for each in await memory.search("which bank", 9)}
-        decided = {each.experience.id for each in await memory.search("which bank", 9, situation="")}
+async def test_for_a_decision_the_words_of_situations_count_and_not_what_was_done_or_said_beside_them(
+    memory: Memory,
+) -> None:
+    await memory.store(said("open my account", 0, action="bank", outcome="bank failed", session="a"))
+    await memory.store(said("the bank is closed", 1, session="a"))
+    await memory.store(said("good morning", 2, session="a"))
+    anywhere = {each.experience.id for each in await memory.search("which bank", 9)}
+    decided = {each.experience.id for each in await memory.search("which bank", 9, situation="")}
 
     assert anywhere == {"e0", "e1", "e2"}
     assert decided == {"e1"}
@@ -281,10 +276,11 @@ async def test_an_embedder_that_gives_no_numbers_or_cannot_be_loaded_is_told_onc
 # -- cost
 
 
-def test_the_rows_that_are_ranked_do_not_grow_with_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rows_that_are_ranked_do_not_grow_with_the_memory(
+    connection: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(search_module, "BUDGET", 60)
     monkeypatch.setattr(search_module, "COUNTED", 100)
-    connection = database.prepare(str(tmp_path / "memory.db"), "off").connection
     ranked: list[str] = []
     efforts: list[float] = []
     for size in (600, 2_400):
@@ -298,14 +294,14 @@ def test_the_rows_that_are_ranked_do_not_grow_with_the_memory(tmp_path: Path, mo
         efforts.append(used.steps)
         assert search(connection, "disk", 5, ExperienceFilter())[0], "a word that is everywhere finds the newest"
         assert search(connection, "disk full", 5, ExperienceFilter(session="s7"))[0], "and those under a filter"
-    connection.close()
 
     assert ranked == ["e507", "e507"]
     assert efforts[1] <= 2 * efforts[0], "four times the rows"
 
 
-def test_what_happened_in_one_situation_is_found_without_looking_through_all_others(tmp_path: Path) -> None:
-    connection = database.prepare(str(tmp_path / "memory.db"), "off").connection
+def test_what_happened_in_one_situation_is_found_without_looking_through_all_others(
+    connection: apsw.Connection,
+) -> None:
     steps: list[int] = []
     for there, size in ((0, 300), (300, 1_200)):
         lived = [said(f"disk full {n}", n, key=f"alert[host{n}]" if n < 20 else "alert") for n in range(there, size)]
@@ -318,7 +314,6 @@ def test_what_happened_in_one_situation_is_found_without_looking_through_all_oth
             connection.set_progress_handler(None)
             steps.append(next(ten))
             assert [each.experience.id for each in found] == (["e7"] if key != "none" else [])
-    connection.close()
 
     assert max(steps) <= 100, "ten instructions of the database each"
 

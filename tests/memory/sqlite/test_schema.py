@@ -60,30 +60,26 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> Non
     connection.close()
 
 
-def test_a_newer_file_is_refused_and_left_unchanged(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("is_ours", "statement", "said"),
+    [
+        (True, "PRAGMA user_version = 99", r"memory\.db' was written by a newer version \(format 99.*upgrade spar"),
+        (False, "CREATE TABLE customer (name TEXT)", "database of another program"),
+    ],
+    ids=["newer", "of another program"],
+)
+def test_a_newer_file_and_one_of_another_program_are_refused_and_left_unchanged(
+    tmp_path: Path, is_ours: bool, statement: str, said: str
+) -> None:
     path = tmp_path / "memory.db"
     connection = open_at(path)
-    schema.migrate(connection)
-    connection.execute("PRAGMA user_version = 99")
+    if is_ours:
+        schema.migrate(connection)
+    connection.execute(statement)
     connection.close()
     before = path.read_bytes()
-
-    with pytest.raises(ConfigError, match=r"memory\.db' was written by a newer version \(format 99.*upgrade spar"):
+    with pytest.raises(ConfigError, match=said):
         database.prepare(str(path), "power")
-
-    assert path.read_bytes() == before
-
-
-def test_a_database_of_another_program_is_refused_and_left_unchanged(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    connection = open_at(path)
-    connection.execute("CREATE TABLE customer (name TEXT)")
-    connection.close()
-    before = path.read_bytes()
-
-    with pytest.raises(ConfigError, match="database of another program"):
-        database.prepare(str(path), "power")
-
     assert path.read_bytes() == before
 
 
