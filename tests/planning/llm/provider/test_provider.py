@@ -57,6 +57,16 @@ def scripted(*pieces: Any) -> Script:
     return play
 
 
+def listening(seen: list[Any], says: str = "ok") -> Script:
+    """Says this, and writes down the messages and the functions that it is told."""
+
+    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
+        seen.append((messages, told))
+        yield says
+
+    return play
+
+
 def call(number: int, name: str | None = None, arguments: str | None = None) -> dict[int, DeltaToolCall]:
     return {number: DeltaToolCall(name=name, json_args=arguments, tool_call_id=f"c{number}")}
 
@@ -131,31 +141,21 @@ async def test_thoughts_between_tags_in_the_text_are_told_apart() -> None:
 
 
 async def test_text_beside_calls_of_an_earlier_step_is_sent_before_them() -> None:
-    seen: list[ModelMessage] = []
-
-    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
-        seen.extend(messages)
-        yield "done"
-
+    seen: list[Any] = []
     made = MadeCall("1", "", "look.at", {"at": "door"}, '{"output":"shut"}')
     history = (Turn("user", "look at it"), Turn("assistant", "I look first.", (made,)), Turn("assistant", "", (made,)))
-    await said(model(play), Request(schema=ASK.schema, history=history, texts=("…",)))
+    await said(model(listening(seen, "done")), Request(schema=ASK.schema, history=history, texts=("…",)))
 
-    answers = [[type(part).__name__ for part in each.parts] for each in seen if isinstance(each, ModelResponse)]
+    answers = [[type(part).__name__ for part in each.parts] for each in seen[0][0] if isinstance(each, ModelResponse)]
     assert answers == [["TextPart", "ToolCallPart"], ["ToolCallPart"]]
 
 
 async def test_a_conversation_is_sent_as_one() -> None:
-    seen: list[ModelMessage] = []
-
-    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
-        seen.extend(messages)
-        yield "ok"
-
+    seen: list[Any] = []
     turns = (Turn("user", "hi"), Turn("assistant", "hello"), Turn("user", "are you there?"))
-    await said(model(play), Request(turns=turns, texts=("a", "b")))
+    await said(model(listening(seen)), Request(turns=turns, texts=("a", "b")))
 
-    first, second, third = seen
+    first, second, third = seen[0][0]
     assert isinstance(first, ModelRequest)
     assert isinstance(second, ModelResponse)
     assert isinstance(third, ModelRequest)
@@ -163,17 +163,12 @@ async def test_a_conversation_is_sent_as_one() -> None:
 
 
 async def test_without_texts_the_context_is_what_it_reads_and_without_either_it_is_told_to_go_on() -> None:
-    seen: list[str] = []
+    seen: list[Any] = []
+    await said(model(listening(seen)), Request(context=({"type": "state", "state": {"door": "ajar"}},)))
+    await said(model(listening(seen)), Request())
 
-    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
-        seen.append(str(messages[-1]))
-        yield "ok"
-
-    await said(model(play), Request(context=({"type": "state", "state": {"door": "ajar"}},)))
-    await said(model(play), Request())
-
-    assert "ajar" in seen[0]
-    assert "Go on." in seen[1]
+    assert "ajar" in str(seen[0][0])
+    assert "Go on." in str(seen[1][0])
 
 
 # -- the solution as text
@@ -191,15 +186,12 @@ async def test_a_solution_may_be_asked_for_as_text() -> None:
 
 
 async def test_a_model_that_takes_no_schema_finds_it_among_its_instructions() -> None:
-    seen: list[AgentInfo] = []
-
-    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
-        seen.append(told)
-        yield "{}"
-
-    plain = FunctionModel(stream_function=play, model_name="it", profile={"supports_json_schema_output": False})
+    seen: list[Any] = []
+    plain = FunctionModel(
+        stream_function=listening(seen, "{}"), model_name="it", profile={"supports_json_schema_output": False}
+    )
     assert await said(ProviderModel(plain, mode="structured")) == ["{}"]
-    assert '"look.at"' in (seen[0].instructions or "")
+    assert '"look.at"' in (seen[0][1].instructions or "")
 
 
 @pytest.mark.parametrize(
@@ -220,19 +212,16 @@ async def test_the_mode_follows_from_what_is_asked_for(request_: Request, is_tex
 
 @pytest.mark.parametrize("sees", [True, False])
 async def test_a_model_that_sees_is_shown_the_images_of_results_as_parts(sees: bool) -> None:
-    seen: list[ModelMessage] = []
-
-    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
-        seen.extend(messages)
-        yield "{}"
-
+    seen: list[Any] = []
     image = {"type": "image", "mimeType": "image/png", "data": b64encode(b"picture").decode()}
     bad = {"type": "image", "mimeType": "image/png", "data": "no base64!"}
     context = ({"type": "state", "state": {"shot": [image, bad]}},)
-    asked = FunctionModel(stream_function=play, model_name="it", profile={"supports_image_input": sees})
+    asked = FunctionModel(
+        stream_function=listening(seen, "{}"), model_name="it", profile={"supports_image_input": sees}
+    )
     await said(ProviderModel(asked), Request(schema=SCHEMA, context=context))
 
-    contents = [part.content for message in seen for part in message.parts if isinstance(part, UserPromptPart)]
+    contents = [part.content for message in seen[0][0] for part in message.parts if isinstance(part, UserPromptPart)]
     pictures = [each.data for content in contents if not isinstance(content, str) for each in content
                 if isinstance(each, BinaryContent)]  # fmt: skip
     assert pictures == ([b"picture"] if sees else [])
@@ -250,8 +239,9 @@ async def test_a_model_that_sees_is_shown_the_images_of_results_as_parts(sees: b
         (("", *([5.0, ""] * 100)), "silent"),
         (("a", 61.0, "b"), "idle"),
         (("a", *([5.0, ""] * 100)), "idle"),
+        (("a", 50.0) * 20, "endless"),
     ],
-    ids=["nothing", "nothing but keep-alives", "nothing more", "nothing more but keep-alives"],
+    ids=["nothing", "nothing but keep-alives", "nothing more", "nothing more but keep-alives", "an end"],
 )
 async def test_a_provider_that_brings_nothing_is_left(pieces: tuple[Any, ...], kind: str) -> None:
     assert (await fault_of(model(scripted(*pieces), VirtualClock()))).kind == kind
@@ -263,6 +253,11 @@ async def test_a_slow_answer_that_goes_on_is_waited_for() -> None:
     assert pieces[-1] == {"output": "a" + "b" * 9}
 
 
+async def test_thinking_is_not_silence() -> None:
+    thoughts = [part for _ in range(9) for part in ({0: DeltaThinkingPart(content="hm")}, 50.0)]
+    assert (await said(model(scripted(*thoughts, "x"), VirtualClock())))[-1] == {"output": "x"}
+
+
 async def test_the_time_that_its_reader_takes_is_not_the_provider_s() -> None:
     clock = VirtualClock()
     async with aclosing(await model(scripted("a", 50.0, "b", 50.0, "c"), clock)(ASK)) as pieces:  # type: ignore[type-var]
@@ -272,16 +267,6 @@ async def test_the_time_that_its_reader_takes_is_not_the_provider_s() -> None:
             await clock.sleep(1_000.0)
 
     assert told[:3] == [TextDelta("a"), TextDelta("b"), TextDelta("c")]
-
-
-async def test_an_answer_that_drips_for_ever_is_left() -> None:
-    assert (await fault_of(model(scripted(*["a", 50.0] * 20), VirtualClock()))).kind == "endless"
-
-
-async def test_thinking_is_not_silence() -> None:
-    thoughts = [part for _ in range(9) for part in ({0: DeltaThinkingPart(content="hm")}, 50.0)]
-
-    assert (await said(model(scripted(*thoughts, "x"), VirtualClock())))[-1] == {"output": "x"}
 
 
 async def test_an_answer_has_a_greatest_length_and_number_of_calls() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from itertools import pairwise
 from typing import Any, Final
@@ -41,6 +41,16 @@ async def body_of(name: str, request: Request = ASK, **options: Any) -> dict[str
     async with LlmServer(GOOD) as server:
         await pieces(ProviderModel(name, base_url=server.url, **options), request)
     return server.requests[0].body
+
+
+@pytest.fixture
+async def anthropic(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LlmServer]:
+    """A server for the models of Anthropic."""
+    pytest.importorskip("anthropic")
+    async with LlmServer(GOOD) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url.removesuffix("/v1"))
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+        yield server
 
 
 # -- OpenAI's chat completions, at a server of one's own
@@ -123,28 +133,19 @@ async def test_openais_own_models_are_told_by_the_responses_protocol(monkeypatch
     ],
 )
 async def test_anthropics_models_are_given_a_budget_for_thoughts_that_fits_into_their_answer(
-    monkeypatch: pytest.MonkeyPatch, thinking: Any, told: Any, most: int
+    anthropic: LlmServer, thinking: Any, told: Any, most: int
 ) -> None:
-    pytest.importorskip("anthropic")
-    async with LlmServer(GOOD) as server:
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url.removesuffix("/v1"))
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
-        await pieces(ProviderModel("anthropic:claude-haiku-4-5", thinking=thinking, max_tokens=600))
-    [asked] = server.requests
+    await pieces(ProviderModel("anthropic:claude-haiku-4-5", thinking=thinking, max_tokens=600))
 
+    [asked] = anthropic.requests
     assert asked.path.endswith("/messages")
     assert (asked.body.get("thinking"), asked.body["max_tokens"]) == (told, most)
 
 
-async def test_anthropics_models_take_a_temperature_and_settings_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("anthropic")
-    async with LlmServer(GOOD) as server:
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url.removesuffix("/v1"))
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
-        model = ProviderModel("anthropic:claude-haiku-4-5", temperature=0.2, settings={"top_k": 40})
-        await pieces(model)
-    [asked] = server.requests
+async def test_anthropics_models_take_a_temperature_and_settings_of_their_own(anthropic: LlmServer) -> None:
+    await pieces(ProviderModel("anthropic:claude-haiku-4-5", temperature=0.2, settings={"top_k": 40}))
 
+    [asked] = anthropic.requests
     assert (asked.body["temperature"], asked.body["top_k"]) == (0.2, 40)
 
 
@@ -183,17 +184,13 @@ async def test_thoughts_go_back_to_the_provider_that_signed_them_and_to_no_other
 
 @pytest.mark.parametrize(("cache", "marks"), [(None, 3), (True, 3), (False, 0)])
 async def test_anthropics_models_get_marks_behind_tools_instructions_and_the_last_message(
-    monkeypatch: pytest.MonkeyPatch, cache: bool | None, marks: int
+    anthropic: LlmServer, cache: bool | None, marks: int
 ) -> None:
-    pytest.importorskip("anthropic")
     tool = {"properties": {"_tool": {"const": "look"}, "n": {"type": "integer"}}}
     request = compose([], tools=[tool], activities=["look"], turns=[Turn("user", "hi")], own=1, session="main/ada")
-    async with LlmServer(GOOD) as server:
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url.removesuffix("/v1"))
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
-        await pieces(ProviderModel("anthropic:claude-haiku-4-5", cache=cache), request)
-        await pieces(ProviderModel("anthropic:claude-haiku-4-5", cache=cache), replace(request, session=""))
-    asked, alone = server.requests
+    for each in (request, replace(request, session="")):
+        await pieces(ProviderModel("anthropic:claude-haiku-4-5", cache=cache), each)
+    asked, alone = anthropic.requests
 
     body = asked.body
     marked = [body["tools"][-1], body["system"][-1] if isinstance(body["system"], list) else {}, body]
