@@ -1,10 +1,13 @@
-"""Conversations that are cut off: by the death of the service, by a model that is away, by a budget that is used up."""
+"""Conversations that are cut off by the death of the service.
+
+Where a model is away and a budget used up: tests/console/test_stories_office.py, tests/runs/test_restarts.py; that they
+are only added to whatever happens: tests/planning/llm/test_added_to.py.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -30,9 +33,8 @@ from tests.process.conversation import (
     story,
     written,
 )
-from tests.servers.llm import LlmServer, nowhere, served
-from tests.servers.llm_replies import FAULTS, Reply, ToolCall, pieces, refuses, says
-from tests.servers.llm_requests import Asked, content_of
+from tests.servers.llm import LlmServer, served
+from tests.servers.llm_replies import Reply, ToolCall, pieces, says
 
 pytestmark = pytest.mark.process
 pytest.importorskip("pydantic_ai", reason="the library of models (spar-agent[llm]) is not installed")
@@ -175,108 +177,3 @@ def _heard_of(talk: Talk, run_id: str) -> list[dict[str, Any]]:
             if written(heard):
                 break
     return heard
-
-
-# -- a provider that is down, and a budget that is used up
-
-
-RULES = """
-[[rules]]
-name = "known"
-when = { kind = "message", pattern = "^by heart" }
-answer = "as the rule says"
-
-[budgets.month]
-money = 0.01
-"""
-#: Tokens that each request is said to take, and what that costs, in millionths.
-USED, PRICE, CAP = (2_000, 0, 400), 2_800, 10_000
-
-
-def test_a_run_waits_for_a_provider_that_is_down_and_nothing_passes_the_cap(
-    spar: Spar, start: Callable[..., Service]
-) -> None:
-    with nowhere() as url:
-        configured(spar, url, more=RULES)
-        spar.edit("recall = 0", 'recall = 0\nrules_are = "first"')
-        talk = Talk(spar, start().ready())
-        waiting = talk.submit("alice", "[hello] is anybody there?")
-        until(lambda: model_of(talk)["deferred"], "a run that waits", PATIENCE)
-        assert talk.ask("bob", "by heart, please") == "as the rule says"
-        assert talk.status(waiting)["status"] == "timeout"
-        assert talk.service.get("/readyz").status_code == 200
-        talk.service.kill()
-
-    def answer(asked: Asked) -> Reply:
-        return says("here I am", usage=USED) if asked.number else FAULTS["unavailable"]
-
-    with served(answer, port=int(url.split(":")[2].split("/")[0])) as server:
-        talk = Talk(spar, start().ready())
-        assert talk.ended(waiting)["output"] == "here I am"
-        check_events(talk.events(waiting))
-        check_transcript(talk.transcript("alice"))
-
-        assert model_of(talk)["deferred"] == 1, "once more put off, and gone on with when it was told to"
-        runs: list[str] = []
-        while model_of(talk)["deferred"] == 1:
-            assert len(runs) * PRICE < CAP
-            runs.append(talk.submit("alice", f"[more] and number {len(runs)}?"))
-            until(lambda: model_of(talk)["deferred"] > 1 or talk.status(runs[-1])["status"] == "ok", "an end", PATIENCE)
-        assert talk.ask("bob", "by heart, again") == "as the rule says"
-        assert talk.status(runs[-1])["status"] == "timeout"
-        assert PRICE < bill_of(talk) == sum(asked.status == 200 for asked in server.requests) * PRICE <= CAP
-        assert spar("runs", "abort", runs[-1]).code == 0
-        assert talk.service.stop() == 0
-
-
-def model_of(talk: Talk) -> dict[str, Any]:
-    """What the model's planner says of itself."""
-    found: dict[str, Any] = talk.service.agent["modules"]["plan"]["planners"]["ModelPlanner"]
-    return found
-
-
-def bill_of(talk: Talk) -> int:
-    """Millionths that were used this month."""
-    [used] = [each["used"] for each in talk.service.agent["budgets"] if each["budget"] == "month.money"]
-    assert isinstance(used, int)
-    return used
-
-
-# -- what was told before
-
-
-def test_a_conversation_is_only_added_to_over_useless_answers_kills_and_failed_runs(
-    spar: Spar, start: Callable[..., Service]
-) -> None:
-    gate = threading.Event()
-
-    def answer(asked: Asked) -> Reply:
-        match asked.number:
-            case 0:
-                return says("")  # of no use: the run is put off, and asks again
-            case 1:
-                return held(says("here I am"), 1, gate)  # the process dies meanwhile
-            case 3:
-                return refuses(400, None, "no such thing")  # its run fails
-        return says("yes")
-
-    with served(answer) as server:
-        configured(spar, server.url)
-        talk = Talk(spar, start().ready())
-        run_id = talk.submit("alice", "[hello] is anybody there?")
-        until(lambda: len(server.requests) == 2, "the second request", PATIENCE)
-        talk.service.kill()
-        talk = Talk(spar, start().ready())
-        assert talk.ended(run_id)["output"] == "yes"
-        assert talk.ended(talk.submit("alice", "[fails]"))["status"] == "error"
-        assert talk.ask("alice", "[after] all is well?") == "yes"
-        assert talk.ask("alice", "[last] and now?") == "yes"
-        assert talk.service.stop() == 0
-        sent = [asked.messages for asked in server.requests]
-
-    assert "The last answer was of no use" in str(sent[1])
-    assert len(sent) == 6
-    for former, later in pairwise(sent):
-        *earlier, last = former  # words about the moment stand behind a person's, in the same message
-        assert later[: len(earlier)] == earlier
-        assert content_of(later[len(earlier)]).startswith(content_of(last))
