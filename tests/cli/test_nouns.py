@@ -437,19 +437,10 @@ def test_a_store_in_a_folder_that_may_not_be_written_is_refused_in_one_sentence(
     assert [file.name for file in state.glob("memory.db*")] == ["memory.db"]
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("tokens create ci", "Missing option '--scopes'. It must be of read, operate, step, approve, admin."),
-        ("tokens create ci --scopes all", "'all': must be of read, operate, step, approve, admin"),
-        ("tokens create ci --scopes read --days 0", "Invalid value for '--days': '0': must be a number above 0"),
-        ("runs lst", "no command 'lst'; known: list, "),
-        ("runs lst", "did you mean 'list'?"),
-        ("runs list --limit 0", "Invalid value for '--limit': '0': must be 1 to 1000"),
-    ],
-)
-def test_a_wrong_option_is_named_once_with_what_is_known(words: str, sentence: str) -> None:
-    assert sentence in CliRunner().invoke(cli, words.split()).output
+def test_a_verb_that_a_noun_has_not_is_guessed() -> None:
+    told = CliRunner().invoke(cli, ["runs", "lst"]).output
+    assert "no command 'lst'; known: list, " in told
+    assert "did you mean 'list'?" in told
 
 
 @pytest.mark.parametrize("noun", ["runs", "cycles"])
