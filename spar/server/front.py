@@ -18,8 +18,8 @@ import socket
 import stat
 import struct
 import threading
-from collections.abc import Hashable, Iterable
-from contextlib import suppress
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -387,8 +387,17 @@ class Front:
         return listener
 
 
-def front_of(service: Service) -> Front:
-    """Return the HTTP servers of a service by its settings, not yet open."""
+@contextmanager
+def served(service: Service) -> Iterator[str]:
+    """Serve a service by its settings; yield the URL of the probes, "" without them.
+
+    Raises: ConfigError if an address cannot be bound.
+    """
     settings = service.loaded.settings.service
     folder = Path(home_of(service.loaded).state)
-    return Front(service, folder, settings.host, settings.port, with_probes=settings.probes)
+    front = Front(service, folder, settings.host, settings.port, with_probes=settings.probes)
+    try:
+        front.open()
+        yield front.address
+    finally:
+        front.close()

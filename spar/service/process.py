@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from spar.agent.agent import build_agent
 from spar.agent.parts import AgentParts
@@ -88,17 +88,8 @@ class SystemdNotifier:
             channel.sendto("\n".join(lines).encode(), self._address)
 
 
-class Listener(Protocol):
-    """The HTTP servers of a service. `address` is the URL of the probes once they are open, "" without probes."""
-
-    @property
-    def address(self) -> str: ...
-    def open(self) -> None: ...
-    def close(self) -> None: ...
-
-
-#: Function that returns the HTTP servers of a service, not yet open.
-Serve = Callable[[Service], Listener]
+#: Context in which a service is served, from its begin; it yields the URL of the probes, "" without them.
+Serve = Callable[[Service], contextlib.AbstractContextManager[str]]
 
 
 class Process:
@@ -117,7 +108,7 @@ class Process:
         alert_quarantines(agent.core, agent.health)
         self.service.request_stop = self._on_stop_command
         self.service.on_reloaded = lambda settings: logs.set_level(settings.log.level)
-        self.listener = serve(self.service)
+        self._served = serve(self.service)
         self.systemd = SystemdNotifier()
         bounds = loaded.settings.service
         limits = ResourceBounds(bounds.memory_soft, bounds.memory_hard, bounds.min_free_disk)
@@ -144,11 +135,11 @@ class Process:
         signal.signal(signal.SIGUSR1, self._ask_for_dump)
         attend = WATCHDOG.attend
         chores = attend(self.relief.look, relief.LOOK_EVERY), attend(self._dump_while_blocked, LOOK_EVERY)
+        servers = contextlib.ExitStack()
         try:
             self.relief.look()
-            self.listener.open()
-            if self.listener.address:
-                self.service.addresses["http"] = self.listener.address
+            if address := servers.enter_context(self._served):
+                self.service.addresses["http"] = address
             if not await self._start_agent():
                 return exits.OK
             collections.begin()
@@ -176,7 +167,7 @@ class Process:
             return exits.GAVE_UP
         finally:
             collections.end()
-            self.listener.close()  # the signal handlers stay until the loop is closed
+            servers.close()  # the signal handlers stay until the loop is closed
             for end in chores:
                 end()
         return self._code()
@@ -326,7 +317,7 @@ def run(
     """Run the service until it is stopped, and return the exit code.
 
     Args:
-        serve: Returns the HTTP servers.
+        serve: Serves the service over HTTP.
         reload: Returns the configuration as its files have it now; default: loads the same file again.
         resume: Run also if the former process ended while it was paused.
         shadow: A second configuration, which decides beside this one without effects.

@@ -18,7 +18,7 @@ from spar.net import local_sockets
 from spar.operations import setup
 from spar.operations.operation import Caller, Nothing
 from spar.operations.setup import ServiceRow, list_services
-from spar.server.front import front_of
+from spar.server.front import served
 from spar.service.app import Service
 
 
@@ -34,10 +34,7 @@ class Machine:
         (folder / "state").mkdir(parents=True)
         (folder / "config.toml").write_text("[service]\nport = 0\n")
         service = Service(load(folder / "config.toml", environ={}), Agent(name=agent or name, loop_interval="off"))
-        front = front_of(service)
-        front.open()
-        self.stack.callback(front.close)
-        service.addresses["http"] = front.address
+        service.addresses["http"] = self.stack.enter_context(served(service))
         return service
 
     def listen(self, name: str, answer: bytes = b"") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,23 +15,7 @@ from spar.agent.agent import build_agent
 from spar.config.load import load
 from spar.events import StateChanged
 from spar.observe.sink import Logs
-from spar.service.app import Service
 from spar.service.process import Process
-
-
-class NoServer:
-    """Servers that nobody asks."""
-
-    address = ""
-
-    def __init__(self, service: Service) -> None:
-        pass
-
-    def open(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture
@@ -51,7 +36,7 @@ class Started:
         self.agent = build_agent(loaded)
         self.states: list[str] = []
         self.agent.events.subscribe(StateChanged, lambda event: self.states.append(event.new))
-        self.process = Process(loaded, self.agent, logs, None, NoServer)
+        self.process = Process(loaded, self.agent, logs, None, lambda service: nullcontext(""))
 
         async def begin() -> None:
             await meanwhile(self.agent)

@@ -49,7 +49,7 @@ def run(options: Options, resume: bool, shadow: Path | None) -> int:
     """
     loaded = options.load()
     beside = None if shadow is None else options.by(shadow).load()
-    from spar.server.front import front_of
+    from spar.server.front import served
     from spar.service.process import CannotStartError
     from spar.service.process import run as run_service
 
@@ -59,7 +59,7 @@ def run(options: Options, resume: bool, shadow: Path | None) -> int:
     welcome = partial(_welcome, options.config_path, folder) if is_read else lambda addresses: None
     try:
         with refusals():
-            return run_service(loaded, front_of, reload=reload, resume=resume, shadow=beside, on_started=welcome)
+            return run_service(loaded, served, reload=reload, resume=resume, shadow=beside, on_started=welcome)
     except CannotStartError as error:
         fail(str(error), error.code)
 
