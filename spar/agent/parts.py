@@ -228,7 +228,8 @@ class AgentParts(Lifecycle):
         self.lifespan.apply(settings)
         if _is_limited(settings.budgets):
             self.attached("budgets")
-        if settings.runs.are_told_early:
+        runs.tells_early = settings.runs.are_told_early
+        if runs.tells_early:
             self.attached("interim")
         if settings.sessions.commands:
             self.attached("commands")

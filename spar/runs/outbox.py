@@ -47,7 +47,7 @@ class RunMessages:
 
     def _interim_of(self, run: Run) -> Any:
         """Return what sends messages of a run before its end; None while no run asked for such messages."""
-        if self._interim is None and (self._core.settings.runs.are_told_early or run.state.chosen.verbose):
+        if self._interim is None and (self._runs.tells_early or run.state.chosen.verbose):
             self._interim = self._installed("interim")
         return self._interim
 
