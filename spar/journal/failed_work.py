@@ -42,20 +42,20 @@ class DeadLetters:
     def __init__(self, core: Core, work: Work, runs: Runs, hand_out: Callable[[Item], Awaitable[object]]) -> None:
         self._core, self._work, self._runs, self._hand_out = core, work, runs, hand_out
         self.totals: dict[str, int] = {}
+        core.ledger.following[PutAside] = self._put_aside
 
     async def list(self) -> list[DeadLetter]:
         """Return the letters that nobody has decided about, oldest first. Raises: ConflictError without a journal."""
         return list(await self._work.stored.views.dead_letters(self._core.name))
 
-    def add(self, fact: PutAside) -> None:
-        """Put an item aside and publish that. If the item is a run, the run ends with an error."""
+    def _put_aside(self, fact: PutAside) -> None:
+        """Publish that an item was put aside. If it is a run, the run ends with an error."""
         item, reason = fact.item, fact.reason
-        run = self._runs.restore(item, []) if item.kind == "run" else None
-        self._core.ledger.tell(fact)
         self.totals[item.kind] = self.totals.get(item.kind, 0) + 1
         log.error("put aside", agent=self._core.name, item=item.id, attempts=item.attempts, reason=reason)
         self._core.events.publish(DeadLettered(item=item.id, reason=reason, attempts=item.attempts))
-        if run is not None:
+        if item.kind == "run":
+            run = self._runs.restore(item, [])
             if run.started_at is None:
                 self._core.ledger.tell(facts.RunBegan(session=run.session, run=run.id))
             self._runs.end(run, End("error", reason))
@@ -164,14 +164,14 @@ class Retries:
     Args: hand_out: gives an item to its session, once it is due.
     """
 
-    __slots__ = ("_core", "_hand_out", "_letters", "_requests", "_timers", "_work", "shed")
+    __slots__ = ("_core", "_hand_out", "_requests", "_timers", "_work", "shed")
 
-    def __init__(self, core: Core, requests: Requests, work: Work, letters: DeadLetters,
+    def __init__(self, core: Core, requests: Requests, work: Work,
                  hand_out: Callable[[Item], Awaitable[object]]) -> None:  # fmt: skip
-        self._core, self._requests, self._work = core, requests, work
-        self._letters, self._hand_out = letters, hand_out
+        self._core, self._requests, self._work, self._hand_out = core, requests, work, hand_out
         self._timers: dict[str, Timer] = {}
         self.shed = 0
+        core.ledger.following[RetryPlanned] = self._wait
 
     def __len__(self) -> int:
         return len(self._timers)
@@ -190,23 +190,15 @@ class Retries:
             item = item or Item(perception.id, perception, session=session)
             item = replace(item, perception=perception, is_sensed=is_sensed, attempts=item.attempts + 1, fault=fault)
             fact = retry(item, self._core.clock.now())
-            if isinstance(fact, PutAside):
-                self._letters.add(fact)
-            else:
-                self._core.ledger.tell(fact)
-                self._wait(fact.item)
+            self._core.ledger.tell(fact)
+            if isinstance(fact, RetryPlanned):
                 failed.append(fact.item)
         return tuple(failed)
 
-    def later(self, fact: RetryPlanned) -> None:
-        """Try an item again at its time, which the journal has."""
-        self._core.ledger.add(fact)
-        self._wait(fact.item)
-
-    def _wait(self, item: Item) -> None:
+    def _wait(self, fact: RetryPlanned) -> None:
         """Wait for the time of an item, instead of a time that was planned before."""
+        item, clock = fact.item, self._core.clock
         assert item.due_at is not None
-        clock = self._core.clock
         if (waiting := self._timers.get(item.id)) is not None:
             waiting.cancel()
         wait = (item.due_at - clock.now()).total_seconds()

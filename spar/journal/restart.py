@@ -56,7 +56,7 @@ class Restart:
         self._runs, self._sessions, self._work, self._carry_out = runs, sessions, work, carry_out
         self.letters = DeadLetters(core, work, runs, self.hand_out)
         self.doubts = InDoubtCalls(core, work, push, self.follow)
-        self.retries = Retries(core, requests, work, self.letters, self.hand_out)
+        self.retries = Retries(core, requests, work, self.hand_out)
         self.suspects = Suspects(sessions)
         self.resumed = 0
         self._release: Callable[[], None] = _nothing
@@ -232,10 +232,6 @@ class Restart:
                 return True
             case facts.MessageAbsorbed():
                 return await self._rejoin(fact)
-            case facts.PutAside():
-                self.letters.add(fact)
-            case facts.RetryPlanned():
-                self.retries.later(fact)
             case facts.CallDoubted():
                 self.doubts.add(fact)
             case _:

@@ -220,7 +220,7 @@ async def test_work_that_people_decide_about_is_decided_at_another_node(url: str
         for id in ("revive", "bury"):
             item = Item(id, Perception(id, id=id, session=session), session=session, attempts=3)
             await owner.conversations.submission.keep(item)
-            owner.recovery.restart.letters.add(facts.PutAside(session=session, item=item, reason="broken"))
+            owner.core.ledger.tell(facts.PutAside(session=session, item=item, reason="broken"))
         for id in ("done", "again"):
             doubt = Doubt(id, Call("slow", {"text": id}), "c1", session, why="it was cut off")
             owner.recovery.restart.doubts.add(facts.CallDoubted(session=session, doubt=doubt))
