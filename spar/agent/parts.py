@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from spar.attaching import Attachments
     from spar.config.load import Settings
     from spar.config.tables.agent import BudgetSettings, RunSettings
+    from spar.journal.restart import Restart
+    from spar.journal.work import Work
     from spar.protocols import Home, Host
 
 _MAKING = RLock()  # sensors may push from threads of their own, metrics are read in others
@@ -105,8 +107,7 @@ class AgentParts(Lifecycle):
         core.events.runs = self.runs
         self.holding = Holding(core, requests, by_key, self.take_over)
         self.sessions = Sessions(self, by_key)
-        self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self.push,
-                                 lambda run: self.attached("commands").carry_out(run))  # fmt: skip
+        self.recovery = Recovery(core, self.agent_state, self.runs, self._restart)
         deadline = self._deadline = StopDeadline(core, requests, setup.grace)
         self.lifespan = Lifespan(self, deadline, memory, self.host)
         self.watched = Watched(core, setup, health, requests, by_key)
@@ -235,6 +236,12 @@ class AgentParts(Lifecycle):
             self.attached("commands")
 
     # -- operations that its parts call
+
+    def _restart(self, work: Work) -> Restart:
+        from spar.journal.restart import Restart
+
+        return Restart(self.core, self.agent_state, self.requests, self.runs, self.sessions, work, self.push,
+                       lambda run: self.attached("commands").carry_out(run))  # fmt: skip
 
     def push(self, perception: Perception) -> bool:
         """Queue a perception in its session, which wakes at once; return False if its inbox is full.

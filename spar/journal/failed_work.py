@@ -8,9 +8,9 @@ aside after too many attempts. The planner is told of calls in doubt, too.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from spar import facts
 from spar.clock import Timer
@@ -227,21 +227,12 @@ class Retries:
         self._timers.clear()
 
 
-class OpenSessions(Protocol):
-    """Sessions that have work: find them, create one, start them."""
-
-    @property
-    def by_key(self) -> Mapping[str, WorkingSession]: ...
-    def of(self, key: str) -> WorkingSession: ...
-    def spawn(self, *sessions: Any) -> None: ...
-
-
 class Suspects:
     """The suspects of one agent."""
 
     __slots__ = ("_queue", "_sessions", "_trial")
 
-    def __init__(self, sessions: OpenSessions) -> None:
+    def __init__(self, sessions: Any) -> None:
         self._sessions = sessions
         self._queue = deque[str]()  # sessions with suspects
         self._trial = ""  # the id of the suspect that is tried now
@@ -275,7 +266,7 @@ class Suspects:
             return
         for _ in range(len(queue)):
             key = queue.popleft()
-            session = self._sessions.by_key.get(key)
+            session: WorkingSession | None = self._sessions.by_key.get(key)
             if session is None or not session.state.suspects:
                 continue
             queue.append(key)

@@ -10,36 +10,29 @@ from typing import TYPE_CHECKING, Any
 from spar.errors import SparError
 from spar.journal.state.agent_state import AgentState
 from spar.journal.work import REMEMBERED, Work
-from spar.loop.core import Core, Requests
-from spar.runs.runs import Run, Runs
-from spar.types import Perception
+from spar.loop.core import Core
+from spar.runs.runs import Runs
 
 if TYPE_CHECKING:
-    from spar.journal.failed_work import OpenSessions
     from spar.journal.restart import Restart
 
 
 class Recovery(Work):
     """Accepted work of one agent, with what earlier processes and failed attempts left of it.
 
-    Args: push: gives a perception to its session like a new one; carry_out: carries out a command.
+    Args: restart: makes what goes on with it, which the first work that is left needs.
     """
 
-    __slots__ = ("_carry_out", "_push", "_requests", "_runs", "_sessions")
+    __slots__ = ("_make_restart",)
 
-    def __init__(self, core: Core, agent_state: AgentState, requests: Requests, runs: Runs, sessions: OpenSessions,
-                 push: Callable[[Perception], bool], carry_out: Callable[[Run], None]) -> None:  # fmt: skip
+    def __init__(self, core: Core, agent_state: AgentState, runs: Runs, restart: Callable[[Work], Restart]) -> None:
         super().__init__(core, agent_state, runs)
-        self._requests, self._runs, self._sessions = requests, runs, sessions
-        self._push, self._carry_out = push, carry_out
+        self._make_restart = restart
 
     @cached_property
     def restart(self) -> Restart:
         """Work that earlier processes left, and how it goes on."""
-        from spar.journal.restart import Restart
-
-        return Restart(self._core, self._agent_state, self._requests, self._runs, self._sessions, self, self._push,
-                       self._carry_out)  # fmt: skip
+        return self._make_restart(self)
 
     def may_try(self, work: str) -> bool:
         """Return whether a suspect may be tried now: no other one is."""

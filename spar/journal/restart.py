@@ -8,7 +8,7 @@ to.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spar import facts
 from spar.clock import Timer
@@ -17,10 +17,11 @@ from spar.decisions.resume import closed, open_work, placed, recover
 from spar.events import Recovered
 from spar.facts import Fact, WorkHandedOut
 from spar.failpoints import crashpoint
-from spar.journal.failed_work import DeadLetters, InDoubtCalls, OpenSessions, Retries, Suspects
+from spar.journal.failed_work import DeadLetters, InDoubtCalls, Retries, Suspects
 from spar.journal.state.agent_state import AgentState
 from spar.journal.work import Work
 from spar.loop.core import Core, Requests
+from spar.loop.cycle import WorkingSession
 from spar.loop.setup import Module
 from spar.observe.logs import get_logger
 from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished
@@ -50,7 +51,7 @@ class Restart:
     __slots__ = ("_agent_state", "_carry_out", "_core", "_counted", "_ledger", "_release", "_requests", "_runs",
                  "_sessions", "_timer", "_work", "doubts", "letters", "resumed", "retries", "suspects")  # fmt: skip
 
-    def __init__(self, core: Core, agent_state: AgentState, requests: Requests, runs: Runs, sessions: OpenSessions,
+    def __init__(self, core: Core, agent_state: AgentState, requests: Requests, runs: Runs, sessions: Any,
                  work: Work, push: Callable[[Perception], bool], carry_out: Callable[[Run], None]) -> None:  # fmt: skip
         self._core, self._ledger, self._agent_state, self._requests = core, core.ledger, agent_state, requests
         self._runs, self._sessions, self._work, self._carry_out = runs, sessions, work, carry_out
@@ -242,7 +243,7 @@ class Restart:
         self, fact: WorkHandedOut | facts.MessagePlaced | facts.PerceptionAccepted, *, is_new: bool
     ) -> None:
         """Give work to its session, with its run if it has one."""
-        session = self._sessions.of(fact.session)
+        session: WorkingSession = self._sessions.of(fact.session)
         if isinstance(fact, facts.PerceptionAccepted):
             session.push(fact.perception)
         else:
