@@ -147,7 +147,8 @@ class Submission:
         session = perception.session
         shared = self._core.shared  # None if this process has all sessions
         is_elsewhere = shared is not None and not shared.owns(session)
-        is_busy = is_elsewhere or self._is_busy(session)
+        state = self._core.ledger.states.get(session)
+        is_busy = is_elsewhere or (state is not None and state.is_busy)
         with self._records.forgetting.accepting(session):
             record, use = await self._records.use(session, origin, is_busy=is_busy)
             if use.reset is not None:
@@ -208,11 +209,6 @@ class Submission:
         if why:
             log.info("defaults of a session left out", agent=self._core.name, session=record.key, reason=why)
         return defaults
-
-    def _is_busy(self, key: str) -> bool:
-        """Return whether a session has a current or waiting run."""
-        session = self._sessions.by_key.get(key)
-        return session is not None and session.state.is_busy
 
     def _accepted(self, key: str | None) -> Receipt | None:
         """Return the receipt that was given for this key before; None without one. Raises: LifecycleError,
@@ -398,8 +394,7 @@ class Conversations(Conversing):
         self.stops = RunStops(parts, sessions)
         self.records = SessionRecords(core, state, self.transcripts)
         self.resets = Resets(parts, sessions, self.records, self.stops, parts.demand_open)
-        self.control = SessionControl(parts, self.records, self.resets, home)
-        self.control.forgets = attachments.forget
+        self.control = SessionControl(parts, self.records, self.resets, home, attachments.forget)
         self.submission = Submission(parts, self.stops, self.records, self.resets)
 
     def run_ended(self, run: Run, end: End) -> None:

@@ -34,14 +34,17 @@ from spar.threads import Threads
 
 
 class SessionControl:
-    """Operations on the sessions of one agent."""
+    """Operations on the sessions of one agent.
 
-    __slots__ = ("_home", "_parts", "_records", "_resets", "forgets")
+    Args: forget: has what is attached delete what it keeps of a session, as channels the addresses it talked with.
+    """
 
-    def __init__(self, parts: SessionParts, records: SessionRecords, resets: Resets, home: Home | None) -> None:
+    __slots__ = ("_forget_attached", "_home", "_parts", "_records", "_resets")
+
+    def __init__(self, parts: SessionParts, records: SessionRecords, resets: Resets, home: Home | None,
+                 forget: Callable[[str], Awaitable[None]]) -> None:  # fmt: skip
         self._parts, self._records, self._resets, self._home = parts, records, resets, home
-        #: Has the channels delete the addresses that a session talked with.
-        self.forgets: Callable[[str], Awaitable[None]] = _keeps_nothing
+        self._forget_attached = forget
 
     async def list(self, limit: int = USUAL_PAGE, after: str = "", since: datetime | None = None) -> SessionPage:
         """Return a page of sessions, the last used first.
@@ -106,7 +109,7 @@ class SessionControl:
         if self._view(record).runs:
             await self._resets.reset(key, by)
         await self._resets.void_calls(key)
-        await self.forgets(key)
+        await self._forget_attached(key)
         parts, store = self._parts, self._records.store
         if self._home is not None:  # also files from a time when each session had a folder
             folder = Path(self._home.workspace, *own_parts(key))
@@ -138,10 +141,6 @@ class SessionControl:
         runs = [(run.id, run.started_at is not None) for run in self._parts.runs.open_in(record.key)
                 if not run.state.is_command]  # fmt: skip
         return view_of(record, runs, self._folder_of(record.key))
-
-
-async def _keeps_nothing(key: str) -> None:
-    """Do nothing, because no channel has data of the session."""
 
 
 def _remove(folder: Path) -> None:
