@@ -29,7 +29,7 @@ from spar.checks import PLAIN, problem_of, shorten
 from spar.data.json_safe import MAX_OUTPUT, NotJsonError, is_bounded, plain, shortened, text, whole
 from spar.data.json_safe.canonical import canonical
 from spar.data.json_safe.slices import Copying, whole_in_slices
-from spar.data.json_schema import Output
+from spar.data.json_schema import Output, is_schema
 from spar.data.paths import MARK, BadReferenceError, ValueTooLargeError, parse, parse_write
 from spar.types import Call, Fault, Message
 
@@ -38,15 +38,8 @@ _LONGEST_KIND = 200  # characters of the kind of a message
 VALUE: Final = "_expect"
 SCHEMA: Final = "_expectSchema"
 
-#: Keywords of JSON Schema that restrict a value, in any draft.
-_JUDGING: Final = frozenset({
-    "$dynamicRef", "$recursiveRef", "$ref", "additionalItems", "additionalProperties", "allOf", "anyOf", "const",
-    "contains", "dependencies", "dependentRequired", "dependentSchemas", "disallow", "else", "enum",
-    "exclusiveMaximum", "exclusiveMinimum", "extends", "format", "if", "items", "maxContains", "maxItems",
-    "maxLength", "maxProperties", "maximum", "minContains", "minItems", "minLength", "minProperties", "minimum",
-    "multipleOf", "not", "oneOf", "pattern", "patternProperties", "prefixItems", "properties", "propertyNames",
-    "required", "then", "type", "unevaluatedItems", "unevaluatedProperties", "uniqueItems",
-})  # fmt: skip
+#: Keywords of JSON Schema that restrict a value, though the schema of schemas of 2020-12 does not say so.
+_JUDGING: Final = frozenset({"$dynamicRef", "$recursiveRef", "$ref", "additionalItems", "const"})
 #: Keywords that only describe.
 _DESCRIBING: Final = frozenset({
     "contentEncoding", "contentMediaType", "contentSchema", "default", "definitions", "deprecated", "description",
@@ -124,16 +117,21 @@ def objection_to_schema(expected: Any) -> str:
         return f"{SCHEMA!r} must be a JSON Schema, an object, found {shorten(expected)}; a value stands in {VALUE!r}"
     if not is_bounded(expected, MAX_OUTPUT):
         return f"{SCHEMA!r} is not a JSON Schema that can be used: {shorten(expected)}"
-    unknown = [key for key in expected if key not in _JUDGING | _DESCRIBING and not key.startswith(("$", "x-"))]
-    if unknown:
+    judging = {key for key in expected if _is_judging(key)}
+    if unknown := [key for key in expected if key not in judging | _DESCRIBING and not key.startswith(("$", "x-"))]:
         return f"{SCHEMA!r}: {shorten(unknown[0])} is no word of JSON Schema; a value to compare stands in {VALUE!r}"
-    if not _JUDGING & expected.keys():
+    if not judging:
         return f"{SCHEMA!r} allows any result: say which with words like type, const, properties, required"
     try:
         _checker(msgspec.json.encode(expected))
     except Exception as error:
         return f"{SCHEMA!r} is not a JSON Schema that can be used: {error}"
     return ""
+
+
+def _is_judging(key: str) -> bool:
+    """Return whether a word is a keyword of JSON Schema that restricts a value."""
+    return key in _JUDGING or not (key.startswith("$") or key in _DESCRIBING or is_schema({key: None}))
 
 
 def unmet(meta: Mapping[str, Any], result: Any) -> str:
