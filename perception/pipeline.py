@@ -34,7 +34,7 @@ from perception.stages.templates.collapse import TemplateSettings, collapse
 from perception.stages.templates.tree import Template, TemplateTree
 from spar.checks import problem_of
 from spar.data.learning.situations import MOST_ENTITIES
-from spar.decoding import convert, converted, known_keys, misfit, worded
+from spar.decoding import convert, converted, misfit, worded
 from spar.errors import ConfigError
 from spar.ids import new_id
 from spar.records.perceived import Examined
@@ -268,7 +268,7 @@ def _explained(error: msgspec.ValidationError, settings: Any) -> ConfigError:
         path.append(_culprit(value, path) if step is ... else step)
         value = value[path[-1]]
     where = "perception" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    known = ", ".join(known_keys(Settings, wrong))
+    known = ", ".join(wrong.known_keys(Settings))
     if (key := wrong.unknown) is not None:
         path.append(key)
         sentence = f"{where} has no setting named {key!r}, found {short(value[key])}; known: {known}"

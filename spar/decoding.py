@@ -148,6 +148,13 @@ class Misfit(Struct, frozen=True):
     unknown: str | None = None
     missing: str | None = None
 
+    def known_keys(self, kind: type[Struct]) -> tuple[str, ...]:
+        """Return the keys of the innermost table around the value, in a structure of this type."""
+        for step in self.steps:
+            hint = get_type_hints(kind).get(step)
+            kind = next((part for part in (hint, *get_args(hint)) if hasattr(part, "__struct_fields__")), kind)
+        return kind.__struct_encode_fields__
+
 
 _MISFIT = re.compile(r"(?P<message>.*?)(?: - at `(?P<place>[^`]*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
@@ -162,15 +169,6 @@ def misfit(error: ValidationError) -> Misfit:
     steps = tuple(name or (int(index) if index else ...) for name, index in _STEP.findall(place))
     unknown, missing = _UNKNOWN.fullmatch(message), _MISSING.fullmatch(message)
     return Misfit(steps, message, unknown and unknown[1], missing and missing[1])
-
-
-def known_keys(kind: type[Struct], wrong: Misfit) -> tuple[str, ...]:
-    """Return the keys of the innermost table around a value that msgspec refuses in a structure."""
-    for step in wrong.steps:
-        hint = get_type_hints(kind).get(step)
-        inner = (part for part in (hint, *get_args(hint)) if isinstance(part, type) and issubclass(part, Struct))
-        kind = next(inner, kind)
-    return kind.__struct_encode_fields__
 
 
 #: Words of msgspec, and those of a configuration.

@@ -42,7 +42,7 @@ from planning.rules.templates import Template, compile_value, foreign_in, parse,
 from spar.data.paths import MARK, Expression, is_reference, overlaps, parse_write, references, render
 from spar.data.paths import Path as Place
 from spar.data.patterns import glob
-from spar.decoding import Misfit, convert, json_schema, known_keys, misfit
+from spar.decoding import Misfit, convert, json_schema, misfit
 from spar.errors import ConfigError
 from spar.types import Trust
 
@@ -343,7 +343,7 @@ def _misread(table: Mapping[str, Any], wrong: Misfit, path: Path) -> ConfigError
     rule = f"rule {table['name']!r}" if isinstance(table.get("name"), str) and table["name"] else f"rules[{path[-1]}]"
     steps, message = tuple(step for step in wrong.steps if step is not ...), wrong.message
     if (key := wrong.unknown) is not None:
-        known = known_keys(RuleTable, wrong)
+        known = wrong.known_keys(RuleTable)
         close = get_close_matches(key, known, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return ConfigError(f"{rule} has no key {key!r}; known: {', '.join(known)}{hint}", path=(*path, *steps, key))
