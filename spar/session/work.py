@@ -189,8 +189,8 @@ class SessionWork:
         parts, pace, turn = self.parts, self.parts.setup.pace, self._turn()
         step, is_at_work = next_step(self.state, turn), bool(self.state.run)
         if not cycle.faults:
-            if step == "begin":
-                return 0.0
+            if step == "begin" or (turn.is_resuming and cycle.interrupted is not None):
+                return 0.0  # interrupted work goes first; what people have decided meanwhile is next
             if is_at_work and cycle.deferred and cycle.planned_look is not None:
                 least = pace.min_interval if pace.interval != 0 else 0.0
                 return min(max(least, cycle.planned_look), LONGEST_DEFERRAL)  # the deferred call decides the time

@@ -116,6 +116,42 @@ async def test_what_an_ended_run_asked_is_void_at_the_next_start_though_its_proc
     assert done == [5]
 
 
+async def test_a_call_that_was_answered_before_its_session_began_again_goes_on_at_once(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    """After a restart the session waits for a slot while people answer."""
+    slow = [1_000.0, 5.0]
+
+    @tool(approval="ask")
+    async def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    async def answer(request: Any) -> Any:
+        if "slowly" in read_of(request):
+            await clock.sleep(slow.pop(0))
+            return {"output": "done"}
+        return {"output": "so be it"} if "paid 5" in read_of(request) else PAY
+
+    def living(limit: int) -> Agent:
+        act = Executor([pay], settings={"approval": {"hold": 0.0}})
+        memory = Memory(f"sqlite:///{tmp_path}/memory.db", ballast=0)
+        return Agent(plan=ModelPlanner(answer), act=act, clock=clock, memory=memory, loop_interval=0.1,
+                     settings={"runs": {"limit": limit}})  # fmt: skip
+
+    agent = living(2)
+    await agent.start()
+    await agent.submit("slowly", session="alice")
+    run_id = (await agent.submit("pay", session="bob")).run_id
+    await clock.sleep(60)
+    await agent.stop(deadline=0)
+    async with living(1) as agent:
+        (asked,) = await agent.approvals.list()
+        await agent.approvals.decide(asked.id, "approve", by="ann")
+        answered = clock.elapsed
+        assert (await agent.wait(run_id, 60)).output == "so be it"
+        assert clock.elapsed - answered < 10
+
+
 async def test_a_call_that_waits_again_is_asked_about_once_though_the_process_dies_before_its_cycle_is_closed(
     clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
