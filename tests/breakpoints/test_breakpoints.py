@@ -104,8 +104,22 @@ class Debugged:
         return str((await self.agent.wait(receipt.run_id, None)).output)
 
 
-async def test_a_session_stands_after_its_plan_and_all_others_go_on(clock: VirtualClock) -> None:
-    made = Debugged(clock)
+@pytest.fixture
+def made(clock: VirtualClock) -> Debugged:
+    return Debugged(clock)
+
+
+def planning(*planned: Call) -> Any:
+    """A planner of these calls, which is done with them then."""
+
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        begins = context.run is not None and not context.run.results
+        return Action(planned) if begins else Action(output="done")
+
+    return plan
+
+
+async def test_a_session_stands_after_its_plan_and_all_others_go_on(made: Debugged) -> None:
     async with made.agent:
         name = made.add("plan", when='tool == "shell"')
         answer = asyncio.ensure_future(made.answer("ls"))
@@ -123,8 +137,7 @@ async def test_a_session_stands_after_its_plan_and_all_others_go_on(clock: Virtu
 
 
 @pytest.mark.parametrize("point", list(HOOKS))
-async def test_it_stands_at_each_point_and_sees_what_is_known_there(point: Point, clock: VirtualClock) -> None:
-    made = Debugged(clock)
+async def test_it_stands_at_each_point_and_sees_what_is_known_there(point: Point, made: Debugged) -> None:
     async with made.standing(point) as (stop, answer):
         assert (stop.plan is not None) is (point != "sense")
         assert (stop.call is not None) is (point in ("call", "result"))
@@ -143,8 +156,7 @@ CHANGES: dict[Point, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("point", list(CHANGES))
-async def test_a_change_by_hand_takes_effect_and_is_known_with_its_author(point: Point, clock: VirtualClock) -> None:
-    made = Debugged(clock)
+async def test_a_change_by_hand_takes_effect_and_is_known_with_its_author(point: Point, made: Debugged) -> None:
     async with made.standing(point) as (stop, answer):
         change = made.breakpoints.change(stop.id, *CHANGES[point], "ada", "ls is boring")
         assert (change.by, change.reason, change.point) == ("ada", "ls is boring", point)
@@ -172,8 +184,7 @@ async def test_a_change_by_hand_takes_effect_and_is_known_with_its_author(point:
         assert [correction["reason"] for correction in corrections] == ["ls is boring"]
 
 
-async def test_calls_are_added_to_a_plan_and_removed_from_it(clock: VirtualClock) -> None:
-    made = Debugged(clock)
+async def test_calls_are_added_to_a_plan_and_removed_from_it(made: Debugged) -> None:
     async with made.standing("plan") as (stop, answer):
         made.breakpoints.change(stop.id, "", [{"tool": "shell", "params": {"command": "id"}}], "ada", "")
         made.breakpoints.remove(stop.breakpoint, "ada")
@@ -183,8 +194,7 @@ async def test_calls_are_added_to_a_plan_and_removed_from_it(clock: VirtualClock
     assert [(one["decision"], one["call"]["command"]) for one in corrections] == [("remove", "ls"), ("add", "id")]
 
 
-async def test_a_plan_can_be_dropped(clock: VirtualClock) -> None:
-    made = Debugged(clock)
+async def test_a_plan_can_be_dropped(clock: VirtualClock, made: Debugged) -> None:
     async with made.standing("plan") as (stop, _):
         made.breakpoints.change(stop.id, "", None, "ada", "")
         made.breakpoints.remove(stop.breakpoint, "ada")
@@ -213,9 +223,8 @@ async def test_a_plan_can_be_dropped(clock: VirtualClock) -> None:
     ],
 )  # fmt: skip
 async def test_a_wrong_change_is_refused_in_one_sentence_and_changes_nothing(
-    point: Point, id: str, patch: Any, why: str, clock: VirtualClock
+    point: Point, id: str, patch: Any, why: str, made: Debugged
 ) -> None:
-    made = Debugged(clock)
     async with made.standing(point) as (stop, answer):
         with pytest.raises((ValueError, LookupError), match=why):
             made.breakpoints.change(stop.id, id, patch, "ada", "")
@@ -227,8 +236,7 @@ async def test_a_wrong_change_is_refused_in_one_sentence_and_changes_nothing(
 # -- a change passes the same checks as any
 
 
-async def test_a_call_changed_by_hand_to_one_that_asks_is_asked_about(clock: VirtualClock) -> None:
-    made = Debugged(clock)
+async def test_a_call_changed_by_hand_to_one_that_asks_is_asked_about(clock: VirtualClock, made: Debugged) -> None:
     async with made.agent:
         for point, host in (("plan", "db"), ("call", "web")):
             name = made.add(point)
@@ -244,12 +252,7 @@ async def test_a_call_changed_by_hand_to_one_that_asks_is_asked_about(clock: Vir
 
 
 async def test_an_approved_call_that_is_changed_afterwards_does_not_run_by_that_approval(clock: VirtualClock) -> None:
-    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
-        run = context.run
-        asks = run is not None and not run.results
-        return Action((Call("reboot", {"host": "db"}),)) if asks else Action(output="done")
-
-    made = Debugged(clock, plan=plan)
+    made = Debugged(clock, plan=planning(Call("reboot", {"host": "db"})))
     async with made.agent:
         asyncio.ensure_future(made.answer("reboot db"))  # noqa: RUF006
         await clock.sleep(1)
@@ -266,14 +269,7 @@ async def test_an_approved_call_that_is_changed_afterwards_does_not_run_by_that_
 async def test_a_planners_demand_that_people_approve_stands_for_the_calls_that_replace_its_own(
     clock: VirtualClock,
 ) -> None:
-    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
-        run = context.run
-        asks = run is not None and not run.results
-        return (
-            Action((Call("shell", {"command": "ls"}, meta={"_ask": "to be sure"}),)) if asks else Action(output="done")
-        )
-
-    made = Debugged(clock, plan=plan)
+    made = Debugged(clock, plan=planning(Call("shell", {"command": "ls"}, meta={"_ask": "to be sure"})))
     async with made.standing("plan") as (stop, _):
         made.breakpoints.change(stop.id, "", [{"tool": "shell", "params": {"command": "id"}}], "ada", "")
         made.breakpoints.remove(stop.breakpoint, "ada")
@@ -282,8 +278,7 @@ async def test_a_planners_demand_that_people_approve_stands_for_the_calls_that_r
         assert calls == []
 
 
-async def test_hooks_judge_what_was_changed_by_hand(clock: VirtualClock) -> None:
-    made = Debugged(clock)
+async def test_hooks_judge_what_was_changed_by_hand(made: Debugged) -> None:
     made.agent.hooks.add(
         "before_call", lambda ctx: Decision.deny("no pwd") if ctx.value.params["command"] == "pwd" else None
     )
@@ -297,8 +292,7 @@ async def test_hooks_judge_what_was_changed_by_hand(clock: VirtualClock) -> None
 # -- how far it goes on
 
 
-async def test_it_goes_on_by_phases_by_cycles_and_to_the_end(clock: VirtualClock) -> None:
-    made = Debugged(clock)
+async def test_it_goes_on_by_phases_by_cycles_and_to_the_end(made: Debugged) -> None:
     async with made.agent:
         made.add("sense")
         answer = asyncio.ensure_future(made.answer("ls"))
@@ -327,8 +321,7 @@ async def test_it_goes_on_by_phases_by_cycles_and_to_the_end(clock: VirtualClock
         assert all(hook not in made.agent.hooks.used for hook in HOOKS.values() if hook != "after_plan")
 
 
-async def test_detaching_lets_it_go_on_and_ends_the_steps(clock: VirtualClock) -> None:
-    made = Debugged(clock)
+async def test_detaching_lets_it_go_on_and_ends_the_steps(made: Debugged) -> None:
     async with made.agent:
         name = made.add("sense")
         answer = asyncio.ensure_future(made.answer("ls"))
@@ -346,8 +339,7 @@ async def test_detaching_lets_it_go_on_and_ends_the_steps(clock: VirtualClock) -
 # -- leases, conditions, bounds
 
 
-async def test_a_forgotten_breakpoint_ends_with_its_lease_and_says_so(clock: VirtualClock) -> None:
-    made = Debugged(clock)
+async def test_a_forgotten_breakpoint_ends_with_its_lease_and_says_so(made: Debugged) -> None:
     async with made.agent:
         made.add("plan", lease=30.0)
         assert await made.answer("ls") == "ran ls"
@@ -358,8 +350,7 @@ async def test_a_forgotten_breakpoint_ends_with_its_lease_and_says_so(clock: Vir
         assert not made.agent.hooks.used
 
 
-async def test_whoever_is_attached_renews_the_lease(clock: VirtualClock) -> None:
-    made = Debugged(clock)
+async def test_whoever_is_attached_renews_the_lease(clock: VirtualClock, made: Debugged) -> None:
     async with made.agent:
         made.add("plan", lease=30.0)
         answer = asyncio.ensure_future(made.answer("ls"))
@@ -371,8 +362,7 @@ async def test_whoever_is_attached_renews_the_lease(clock: VirtualClock) -> None
         assert await answer == "ran ls"
 
 
-async def test_a_step_that_is_forgotten_ends_too(clock: VirtualClock) -> None:
-    made = Debugged(clock)
+async def test_a_step_that_is_forgotten_ends_too(made: Debugged) -> None:
     async with made.agent:
         name = made.add("plan", lease=30.0)
         answer = asyncio.ensure_future(made.answer("ls"))
@@ -411,8 +401,7 @@ async def test_a_condition_that_raises_ends_its_breakpoint_and_the_session_goes_
         assert made.planner.seen == [["load is high"]]
 
 
-async def test_a_breakpoint_stops_only_where_its_condition_holds(clock: VirtualClock) -> None:
-    made = Debugged(clock)
+async def test_a_breakpoint_stops_only_where_its_condition_holds(made: Debugged) -> None:
     async with made.agent:
         made.add("call", "", 'tool == "shell" and "rm" in params.command')
         assert await made.answer("ls") == "ran ls"
@@ -423,8 +412,7 @@ async def test_a_breakpoint_stops_only_where_its_condition_holds(clock: VirtualC
         await answer
 
 
-async def test_names_and_numbers_of_breakpoints_are_bounded(clock: VirtualClock) -> None:
-    made = Debugged(clock)
+async def test_names_and_numbers_of_breakpoints_are_bounded(made: Debugged) -> None:
     made.add("plan")
     with pytest.raises(ConflictError, match="a breakpoint 'plan-1' is set already"):
         made.breakpoints.add("plan", "", "", "plan-1", 60, "ada")
@@ -491,13 +479,12 @@ async def test_a_phase_that_is_too_long_after_a_stop_is_still_ended(clock: Virtu
 
 
 async def test_several_calls_stand_at_once_and_go_on_one_by_one(clock: VirtualClock) -> None:
-    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
-        run = context.run
-        begins = run is not None and not run.results
-        return Action(tuple(Call("shell", {"command": one}) for one in "abc")) if begins else Action(output="done")
-
     phases = {"act": {"timeout": 5.0}}
-    made = Debugged(clock, plan=plan, settings={"agent": {"phases": phases}})
+    made = Debugged(
+        clock,
+        plan=planning(*(Call("shell", {"command": one}) for one in "abc")),
+        settings={"agent": {"phases": phases}},
+    )
     async with made.agent:
         made.add("call")
         answer = asyncio.ensure_future(made.answer("go"))

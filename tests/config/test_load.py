@@ -111,15 +111,10 @@ def test_the_defaults_are_those_of_the_specification() -> None:
     assert (settings.service.host, settings.service.port) == ("127.0.0.1", 8420)
 
 
-def test_setting_one_thing_of_a_phase_keeps_its_other_defaults() -> None:
-    settings = from_mapping({"agent": {"phases": {"plan": {"retries": 2}}}})
-
+def test_setting_one_thing_of_a_phase_keeps_its_other_defaults_and_a_deadline_that_is_off_is_zero() -> None:
+    phases = {"plan": {"retries": 2}, "act": {"timeout": "off"}}
+    settings = from_mapping({"agent": {"phases": phases}, "runs": {"timeout": 0}})
     assert (settings.agent.phases.plan.timeout, settings.agent.phases.plan.retries) == (300.0, 2)
-
-
-def test_a_deadline_that_is_off_is_zero() -> None:
-    settings = from_mapping({"agent": {"phases": {"act": {"timeout": "off"}}}, "runs": {"timeout": 0}})
-
     assert (settings.agent.phases.act.timeout, settings.runs.timeout) == (0.0, 0.0)
 
 
@@ -309,12 +304,11 @@ def test_a_free_table_is_merged_over_the_sources(folder: Any) -> None:
     assert settings.perception == {"dedup": {"window": 9, "similarity": 0.5}}
 
 
-def test_text_that_looks_like_a_number_stays_text_where_text_is_wanted(folder: Any) -> None:
-    assert load(environ={"SPAR_AGENT__NAME": "007"}).settings.agent.name == "007"
-
-
-def test_a_level_may_be_written_in_capitals(folder: Any) -> None:
-    assert load(environ={"SPAR_LOG__LEVEL": "DEBUG"}).settings.log.level == "debug"
+def test_text_that_looks_like_a_number_stays_text_where_text_is_wanted_and_a_level_may_be_in_capitals(
+    folder: Any,
+) -> None:
+    settings = load(environ={"SPAR_AGENT__NAME": "007", "SPAR_LOG__LEVEL": "DEBUG"}).settings
+    assert (settings.agent.name, settings.log.level) == ("007", "debug")
 
 
 @pytest.mark.parametrize(
@@ -441,11 +435,10 @@ def test_what_is_shown_can_be_loaded_again(folder: Any) -> None:
     assert load(Path("again.toml"), environ={}).settings == first
 
 
-def test_secrets_are_masked_and_origins_told(folder: Any) -> None:
+def test_secrets_are_masked_and_origins_told_in_json_too(folder: Any) -> None:
     Path("config.toml").write_text(RICH)
-
-    text = show(load(environ={"SPAR_LOG__LEVEL": "debug"}), origins=True)
-
+    loaded = load(environ={"SPAR_LOG__LEVEL": "debug"})
+    text = show(loaded, origins=True)
     assert "pw" not in text
     assert "k-123" not in text
     assert "abcdef" not in text
@@ -454,17 +447,9 @@ def test_secrets_are_masked_and_origins_told(folder: Any) -> None:
     assert "busy_count = 10  # default" in text
     assert "every = 300.0  # config.toml:12" in text
     tomllib.loads(text)
-
-
-def test_settings_are_shown_as_json_too(folder: Any) -> None:
-    Path("config.toml").write_text(RICH)
-    loaded = load(environ={})
-
     assert json.loads(show(loaded, form="json"))["memory"]["api_key"] == "***"
-    assert json.loads(show(loaded, form="json", origins=True))["agent.loop_interval"] == {
-        "value": "adaptive",
-        "from": "config.toml:4",
-    }
+    told = json.loads(show(loaded, form="json", origins=True))["agent.loop_interval"]
+    assert told == {"value": "adaptive", "from": "config.toml:4"}
 
 
 def test_changes_are_told_by_key() -> None:

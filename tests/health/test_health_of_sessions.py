@@ -19,7 +19,7 @@ from spar.hooks import Decision
 from spar.observe.stats import MOST_SESSIONS, SessionStats
 from spar.testing import Hang, ScriptedSense, VirtualClock
 from spar.types import Action, Fault, Perception
-from tests.doubles import HealthHeard
+from tests.doubles import HealthHeard, heard
 
 
 def planner(fails: Callable[[str], BaseException | None]) -> Any:
@@ -89,17 +89,15 @@ async def test_a_file_that_somebody_named_and_that_is_missing_counts_for_nobody(
         assert (agent.state, heard.kinds, heard.steps) == ("running", ["runs"], [])
 
 
-async def test_a_setting_that_cannot_be_used_concerns_everybody_and_counts(clock: VirtualClock) -> None:
-    agent = Agent(
-        sense=ScriptedSense(then="bad"), plan=failing_on("bad", lambda: ConfigError("no such model")), clock=clock
-    )
-    async with HealthHeard(agent) as heard:
-        await clock.sleep(10)
-    assert [alert.kind for alert in heard.alerts] == ["failing"]
-
-
-async def test_a_sense_that_fails_for_good_counts_though_it_is_not_worth_a_retry(clock: VirtualClock) -> None:
-    agent = Agent(sense=ScriptedSense(then=PermanentError("no sensor")), clock=clock)
+@pytest.mark.parametrize(
+    ("then", "error"),
+    [("bad", ConfigError("no such model")), (PermanentError("no sensor"), None)],
+    ids=["a setting that cannot be used", "a sense that fails for good"],
+)
+async def test_what_concerns_everybody_counts_though_it_is_not_worth_a_retry(
+    clock: VirtualClock, then: Any, error: BaseException | None
+) -> None:
+    agent = Agent(sense=ScriptedSense(then=then), plan=failing_on("bad", lambda: error), clock=clock)
     async with HealthHeard(agent) as heard:
         await clock.sleep(10)
     assert [(alert.kind, alert.session) for alert in heard.alerts] == [("failing", "main")]
@@ -240,15 +238,6 @@ async def test_a_phase_past_its_deadline_is_the_alert_of_its_session_until_it_su
         assert [(end.kind, end.session) for end in heard.ends] == [("stuck", "bob")]
 
 
-async def test_errors_carry_their_session(clock: VirtualClock) -> None:
-    agent = Agent(plan=failing_on("bad", lambda: PermanentError("no")), loop_interval=1.0, clock=clock)
-    errors: list[ErrorOccurred] = []
-    agent.events.subscribe(ErrorOccurred, errors.append)
-    async with agent:
-        await say(agent, "bad", "bob")
-    assert [error.session for error in errors] == ["bob"]
-
-
 # -- how much is remembered -----------------------------------------------------------------------------------
 
 
@@ -346,8 +335,10 @@ async def test_a_session_that_has_come_to_rest_is_not_slow_any_more(clock: Virtu
 async def test_each_session_has_statistics_of_its_own(clock: VirtualClock) -> None:
     agent = Agent(plan=failing_on("bad", lambda: ValueError("no")), loop_interval=1.0, clock=clock)
     async with agent:
+        errors = heard(agent, ErrorOccurred)
         assert await say(agent, "hi", "alice", times=3) == "ok"
         await say(agent, "bad", "bob")
+        assert {error.session for error in errors} == {"bob"}
         bob, alice = agent.stats_of("bob"), agent.stats_of("alice")
         assert (alice.total_cycles, alice.failed_cycles, alice.outcomes["acted"]) == (3, 0, 3)
         assert (bob.total_cycles, bob.failed_cycles, bob.errors_by_phase["plan"]) == (3, 3, 3)

@@ -246,29 +246,21 @@ def test_a_bad_option_is_refused_with_its_place(packages: Any, options: Any, sen
     assert sentence in str(refused(WATCH, options))
 
 
-def test_an_error_of_the_constructor_is_placed_among_the_options(packages: Any) -> None:
-    error = refused(WATCH, {"path": "x", "count": 9})
-
-    assert (str(error), error.path) == (
-        "sensors[0].options.count: nine is too many",
-        ("sensors", 0, "options", "count"),
-    )
-
-
-def test_an_error_about_what_the_root_gave_keeps_its_own_place(packages: Any) -> None:
-    error = refused(WATCH, {"path": "x", "count": 8}, extra={"rules": [{}, {}]})
-
-    assert (str(error), error.path) == ("rules[1].match: cannot be read", ("rules", 1, "match"))
-
-
-def test_an_error_that_names_its_place_in_the_file_does_not_name_it_twice(packages: Any) -> None:
-    error = refused(WATCH, {"path": "x", "count": 5}, extra={"anything": {"dedup": 1}})
-
-    assert (str(error), error.path) == ("perception.dedup = 1: must be a table", ("perception", "dedup"))
-
-
-def test_an_error_of_the_constructor_without_a_place_is_the_parts(packages: Any) -> None:
-    assert str(refused(WATCH, {"path": "x", "count": 6})) == "sensors[0]: these do not go together"
+@pytest.mark.parametrize(
+    ("count", "extra", "sentence", "path"),
+    [
+        (9, {}, "sensors[0].options.count: nine is too many", ("sensors", 0, "options", "count")),
+        (8, {"rules": [{}, {}]}, "rules[1].match: cannot be read", ("rules", 1, "match")),
+        (5, {"anything": {"dedup": 1}}, "perception.dedup = 1: must be a table", ("perception", "dedup")),
+        (6, {}, "sensors[0]: these do not go together", ("sensors", 0)),
+    ],
+    ids=["among the options", "of what the root gave", "in the file, not named twice", "of the part without one"],
+)
+def test_an_error_of_the_constructor_has_its_place(
+    packages: Any, count: int, extra: dict[str, Any], sentence: str, path: tuple[Any, ...]
+) -> None:
+    error = refused(WATCH, {"path": "x", "count": count}, extra=extra)
+    assert (str(error), error.path) == (sentence, path)
 
 
 def test_any_other_failure_of_a_constructor_names_the_part(packages: Any) -> None:

@@ -69,6 +69,7 @@ def told_by(agent: Agent) -> list[str]:
 async def test_each_step_takes_the_product_of_the_one_before(clock: VirtualClock) -> None:
     planner, actor, reflector = ScriptedPlanner([NOTE]), ScriptedActor(), ScriptedReflector()
     agent = agent_of(clock, plan=planner, act=actor, reflect=reflector)
+    told = told_by(agent)
 
     perceptions = await agent.step_sense()
     action = await agent.step_plan()
@@ -81,6 +82,9 @@ async def test_each_step_takes_the_product_of_the_one_before(clock: VirtualClock
     assert reflector.seen == [result]
     assert result.action == action
     assert reflection.result == result
+    phases = ("sense", "plan", "act", "reflect")
+    each = [f"{what} {phase}" for phase in phases for what in ("PhaseStarted", "PhaseCompleted")]
+    assert told == ["LoopStarted", *each, "LoopCompleted"], "as a cycle is told"
 
 
 async def test_what_is_given_goes_before_what_was_left(clock: VirtualClock) -> None:
@@ -98,20 +102,14 @@ async def test_what_is_given_goes_before_what_was_left(clock: VirtualClock) -> N
     assert [result.status for result in reflector.seen] == ["failed"]
 
 
-async def test_one_perception_is_accepted_where_a_list_is_expected(clock: VirtualClock) -> None:
-    planner = ScriptedPlanner([NOTE])
-
+async def test_one_perception_is_accepted_where_a_list_is_expected_and_with_none_it_plans_on_nothing(
+    clock: VirtualClock,
+) -> None:
+    planner = ScriptedPlanner([NOTE, None])
     action = await agent_of(clock, plan=planner).step_plan(GO)
-
-    assert planner.seen == [[GO]]
     assert action.perceptions == (GO,)
-
-
-async def test_planning_with_nothing_before_it_plans_on_nothing(clock: VirtualClock) -> None:
-    planner = ScriptedPlanner([None])
-
     assert await agent_of(clock, plan=planner).step_plan() is None
-    assert planner.seen == [[]]
+    assert planner.seen == [[GO], []]
 
 
 @pytest.mark.parametrize("step", ["act", "reflect"])
@@ -135,20 +133,6 @@ async def test_what_is_of_the_wrong_type_is_refused(step: str, junk: Any, clock:
 
 
 # -- what is told and recorded
-
-
-async def test_a_chain_of_steps_is_told_like_a_cycle(clock: VirtualClock) -> None:
-    agent = agent_of(clock)
-    told = told_by(agent)
-
-    await agent.step_sense()
-    await agent.step_plan()
-    await agent.step_act()
-    await agent.step_reflect()
-
-    phases = ("sense", "plan", "act", "reflect")
-    each = [f"{what} {phase}" for phase in phases for what in ("PhaseStarted", "PhaseCompleted")]
-    assert told == ["LoopStarted", *each, "LoopCompleted"]
 
 
 async def test_a_chain_is_recorded_and_counted_like_any_cycle(clock: VirtualClock) -> None:
