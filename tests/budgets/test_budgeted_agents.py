@@ -182,11 +182,7 @@ async def test_a_call_is_an_effect_by_what_it_is_given(clock: VirtualClock) -> N
 
 
 async def test_what_a_hook_or_a_failure_before_keeps_from_starting_uses_nothing(clock: VirtualClock) -> None:
-    @tool(effect="read", concurrency=1)
-    async def slow(x: int = 0) -> None:
-        await clock.sleep(10)
-
-    agent = agent_with({"hour": {"calls": 10}}, clock, tools=[slow, look, send])
+    agent = agent_with({"hour": {"calls": 10}}, clock)
 
     @agent.hook("before_call")
     async def no(context: Any) -> Any:

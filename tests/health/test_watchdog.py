@@ -199,15 +199,12 @@ async def test_honest_work_is_not_blocked() -> None:
     assert alerts == []
 
 
-def test_the_stack_of_a_thread_that_is_gone_is_empty() -> None:
+def test_the_stack_of_a_thread_ends_with_what_it_does_now_and_is_empty_once_it_is_gone() -> None:
+    assert "stack_of(threading.get_ident())" in stack_of(threading.get_ident())
     thread = threading.Thread(target=lambda: None)
     thread.start()
     thread.join()
     assert stack_of(thread.ident or -1) == ""
-
-
-def test_the_stack_of_a_thread_ends_with_what_it_does_now() -> None:
-    assert "stack_of(threading.get_ident())" in stack_of(threading.get_ident())
 
 
 # -- one thread, as long as somebody runs -------------------------------------------------------------------
@@ -224,14 +221,6 @@ async def test_one_thread_watches_many_agents_and_ends_with_the_last() -> None:
     await asyncio.sleep(0.3)
     assert len(watchers()) == 1
     await agents[0].stop()
-    assert no_watcher_is_left()
-
-
-async def test_an_agent_started_again_is_watched_again() -> None:
-    agent = Agent(sense=sense, loop_interval=1.0)
-    for _ in range(3):
-        async with agent:
-            assert len(watchers()) == 1
     assert no_watcher_is_left()
 
 
@@ -303,10 +292,11 @@ async def test_an_agent_on_a_virtual_clock_needs_no_thread(clock: VirtualClock) 
         assert watchers() == []
 
 
-async def test_many_starts_and_stops_leave_no_thread_and_no_beat_behind() -> None:
-    for _ in range(30):
-        async with Agent(sense=sense, loop_interval=1.0):
-            pass
+async def test_many_starts_and_stops_leave_no_thread_and_no_beat_behind_and_who_is_started_again_is_watched() -> None:
+    again = Agent(sense=sense, loop_interval=1.0)
+    for agent in (*(Agent(sense=sense, loop_interval=1.0) for _ in range(30)), again, again, again):
+        async with agent:
+            assert len(watchers()) == 1
     assert no_watcher_is_left()
     assert not WATCHDOG._beats
 

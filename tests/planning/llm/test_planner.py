@@ -546,22 +546,16 @@ async def test_a_request_that_is_too_long_is_made_smaller_and_sent_again_in_the_
     assert [event.attempt for event in desk.events.of(ModelRequested)] == [1, 2, 3]
 
 
-async def test_no_request_is_sent_twice_for_being_too_long(desk: Desk) -> None:
+async def test_no_request_is_sent_twice_for_being_too_long_and_it_is_given_up_after_three_further_attempts(
+    desk: Desk,
+) -> None:
     planner, model = planner_of(desk, [TOO_LONG])
-
     with pytest.raises(PermanentError, match="too long however much is left out"):
         await planned(planner, [], context())
-
     assert len(model.requests) == 1
-
-
-async def test_it_is_given_up_after_three_further_attempts(desk: Desk) -> None:
-    planner, model = planner_of(desk, [TOO_LONG])
-
     with pytest.raises(PermanentError, match="too long"):
         await planned(planner, [], large(100_000))
-
-    assert len(model.requests) <= 4
+    assert len(model.requests) <= 5
     assert planner.models.room is None  # what was never read teaches nothing
 
 

@@ -307,7 +307,7 @@ async def test_counts_that_cannot_be_written_are_written_later() -> None:
     assert rows.rows["load"]["fired"] == 1
 
 
-async def test_a_cooldown_row_that_cannot_be_read_is_dropped_and_keeps_no_other_from_going_on() -> None:
+async def test_rules_work_while_earlier_cooldowns_cannot_be_read_and_a_bad_row_keeps_no_other_from_going_on() -> None:
     rows, clock = KeptRows(), StillClock()
     rules = [{"name": "load", "cooldown": 300, "answer": "high"}]
     await with_rows(rules, rows, clock).plan([Perception(subject="s")], context(clock=clock))
@@ -316,23 +316,15 @@ async def test_a_cooldown_row_that_cannot_be_read_is_dropped_and_keeps_no_other_
 
     planner = with_rows(rules, rows, clock)
     action = await planner.plan([Perception(subject="s")], context(clock=clock))
-
     assert action is None or action.output is None, "its cooldown goes on"
     assert list(rows.rows) == [good]
     assert planner.snapshot()["cooldowns_forgotten"] == 4
 
-
-async def test_rules_work_while_earlier_cooldowns_cannot_be_read_and_say_so() -> None:
-    rows, clock = KeptRows(), StillClock()
-    rules = [{"name": "load", "cooldown": 300, "answer": "high"}]
-    await with_rows(rules, rows, clock).plan([Perception(subject="s")], context(clock=clock))
     rows.is_broken = True
     planner = with_rows(rules, rows, clock)
-
     blind = await planner.plan([Perception(subject="t")], context(clock=clock))
     rows.is_broken = False
     seeing = await planner.plan([Perception(subject="s"), Perception(subject="t")], context(clock=clock))
-
     assert blind.output == "high"
     assert "cooldowns of earlier processes cannot be read: no disk" in blind.reason
     assert seeing is None
