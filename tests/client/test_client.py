@@ -156,29 +156,24 @@ def stream(*events: int, is_whole: bool, last: int = 0) -> bytes:
     return head + b"%x\r\n%s\r\n" % (len(text), text) + (b"0\r\n\r\n" if is_whole else b"ff\r\nid: 3")
 
 
-def test_a_stream_that_broke_is_continued_after_its_last_event() -> None:
-    with answering(stream(1, 2, is_whole=False), stream(3, 4, is_whole=True, last=4)) as (client, heads):
+@pytest.mark.parametrize(
+    ("first", "then", "numbers", "last"),
+    [
+        (stream(1, 2, is_whole=False), stream(3, 4, is_whole=True, last=4), [1, 2, 3, 4], b"last-event-id: 2"),
+        (stream(1, is_whole=True), stream(2, is_whole=True, last=2), [1, 2], b"last-event-id: 1"),
+        (b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nid: 1\nevent: any\n",
+         stream(1, is_whole=True, last=1), [1], None),
+    ],
+    ids=["broke", "ended by the service", "only a number came"],
+)  # fmt: skip
+def test_a_stream_is_continued_after_its_last_event(
+    first: bytes, then: bytes, numbers: list[int], last: bytes | None
+) -> None:
+    with answering(first, then) as (client, heads):
         events = list(client.events(follow, FollowRun("r1")))
-
-    assert [event["seq"] for event in events] == [1, 2, 3, 4]
+    assert [event["seq"] for event in events] == numbers
     assert b"last-event-id" not in heads[0].lower()
-    assert b"last-event-id: 2" in heads[1].lower()
-
-
-def test_a_stream_that_the_service_ends_before_its_last_event_is_continued_in_the_next_one() -> None:
-    with answering(stream(1, is_whole=True), stream(2, is_whole=True, last=2)) as (client, heads):
-        assert [event["seq"] for event in client.events(follow, FollowRun("r1"))] == [1, 2]
-
-    assert b"last-event-id: 1" in heads[1].lower()
-
-
-def test_an_event_of_which_only_the_number_came_is_asked_for_again() -> None:
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-    cut = head + b"id: 1\nevent: any\n"
-    with answering(cut, stream(1, is_whole=True, last=1)) as (client, heads):
-        assert [event["seq"] for event in client.events(follow, FollowRun("r1"))] == [1]
-
-    assert b"last-event-id" not in heads[1].lower()
+    assert last in heads[1].lower() if last else b"last-event-id" not in heads[1].lower()
 
 
 def test_a_stream_is_given_up_after_its_patience_unless_that_is_infinite() -> None:

@@ -74,9 +74,15 @@ list = [
         (("rules", 1, "calls", 1, "tool"), 30),
         (("rules", 2, "list", 1, "a"), 35),
         (("rules", 2, "list", 1, "b", 0, "c"), 36),
+        (("rules", 1, "when", "missing"), 23),
+        (("agent", "nothing", "here"), 8),
+        (("absent",), None),
+        ((), None),
     ],
 )
-def test_a_value_is_found_on_the_line_it_stands_on(path: Any, line: Any) -> None:
+def test_a_value_is_found_on_the_line_it_stands_on_and_what_is_not_there_by_what_is_around_it(
+    path: Any, line: Any
+) -> None:
     assert locate(SAMPLE, path) == line
 
 
@@ -89,14 +95,6 @@ def test_the_sample_is_toml_and_every_path_in_it_is_known() -> None:
             yield from paths(inner, (*path, key))
 
     assert set(paths(tomllib.loads(SAMPLE))) == set(line_numbers(SAMPLE))
-
-
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [(("rules", 1, "when", "missing"), 23), (("agent", "nothing", "here"), 8), (("absent",), None), ((), None)],
-)
-def test_what_is_not_in_the_text_is_told_by_what_is_around_it(path: Any, line: Any) -> None:
-    assert locate(SAMPLE, path) == line
 
 
 def test_lines_are_right_with_windows_line_ends() -> None:
@@ -166,12 +164,9 @@ def test_a_file_is_read_with_its_text(tmp_path: Any) -> None:
     assert file.folder == tmp_path
 
 
-def test_a_missing_file_says_where_it_was_looked_for_and_what_to_do(tmp_path: Any) -> None:
+def test_a_missing_file_says_where_it_was_looked_for_and_what_to_do_and_a_folder_is_none(tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match=r"nope\.toml: there is no such file \(/.*; name another one, or write"):
         read(tmp_path / "nope.toml")
-
-
-def test_a_folder_is_no_file(tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match=r"cannot be read: Is a directory"):
         read(tmp_path)
 
@@ -242,15 +237,13 @@ def test_the_file_in_the_current_folder_is_found_before_the_one_at_home(tmp_path
     assert (at_home, here) == (home / "config.toml", tmp_path / "config.toml")
 
 
-def test_a_file_that_is_named_in_the_environment_is_used_even_when_it_is_missing(tmp_path: Any) -> None:
-    (tmp_path / "config.toml").write_text("")
-
-    assert find({"SPAR_CONFIG": "/nope.toml"}, tmp_path) == Path("/nope.toml")
-
-
-def test_without_any_file_the_packaged_one_is_used(tmp_path: Any) -> None:
+def test_without_any_file_the_packaged_one_is_used_and_one_that_the_environment_names_even_when_it_is_missing(
+    tmp_path: Any,
+) -> None:
     assert PACKAGED.is_file()
     assert find({}, tmp_path) == PACKAGED
+    (tmp_path / "config.toml").write_text("")
+    assert find({"SPAR_CONFIG": "/nope.toml"}, tmp_path) == Path("/nope.toml")
 
 
 # -- explaining
@@ -263,29 +256,22 @@ def sources(tmp_path: Any, monkeypatch: Any) -> Any:
     return Sources(read(Path("config.toml")), {("log", "level"): "SPAR_LOG__LEVEL", ("rules", 0): "--set x"})
 
 
-def test_an_error_of_a_part_gets_its_line(sources: Any) -> None:
-    error = explain(ConfigError("unbalanced bracket", path=("rules", 1, "when", "pattern")), sources)
-
-    assert str(error) == "config.toml:23: rules[1].when.pattern: unbalanced bracket"
-    assert error.path == ("rules", 1, "when", "pattern")
-
-
-def test_an_error_that_names_its_key_does_not_name_it_twice(sources: Any) -> None:
-    error = explain(ConfigError("agent.name = 'x': is taken", path=("agent", "name")), sources)
-
-    assert str(error) == "config.toml:9: agent.name = 'x': is taken"
-
-
-def test_explaining_twice_changes_nothing(sources: Any) -> None:
-    once = explain(ConfigError("wrong", path=("agent", "name")), sources)
-
-    assert str(explain(once, sources)) == str(once)
-
-
-def test_each_of_several_problems_gets_its_own_place(sources: Any) -> None:
-    error = explain(Refusal([Problem(("top",), ": a"), Problem(("log", "level"), " = 3: b")]), sources)
-
-    assert str(error) == "config.toml:2: top: a\nSPAR_LOG__LEVEL: log.level = 3: b"
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ConfigError("unbalanced bracket", path=("rules", 1, "when", "pattern")),
+         "config.toml:23: rules[1].when.pattern: unbalanced bracket"),
+        (ConfigError("agent.name = 'x': is taken", path=("agent", "name")),
+         "config.toml:9: agent.name = 'x': is taken"),
+        (Refusal([Problem(("top",), ": a"), Problem(("log", "level"), " = 3: b")]),
+         "config.toml:2: top: a\nSPAR_LOG__LEVEL: log.level = 3: b"),
+    ],
+    ids=["gets its line", "its key is not named twice", "each of several its own"],
+)  # fmt: skip
+def test_an_error_is_explained_by_its_place_once(sources: Any, error: ConfigError, told: str) -> None:
+    once = explain(error, sources)
+    assert (str(once), once.path) == (told, error.path)
+    assert str(explain(once, sources)) == told
 
 
 def test_what_was_given_elsewhere_is_not_looked_for_in_the_file(sources: Any) -> None:

@@ -337,29 +337,17 @@ def write(file: FileOutput, *lines: str) -> None:
         file.emit(makeLogRecord({"msg": text}))
 
 
-def test_a_file_is_set_aside_when_it_grows_too_large(tmp_path: Path) -> None:
-    path = tmp_path / "spar.log"
-    path.write_bytes(b"old\n")
-    file = FileOutput(path, max_bytes=10, older=2)
-
-    write(file, *[f"line {number}" for number in range(4)])
-    file.close()
-
-    contents = {item.name: item.read_bytes() for item in tmp_path.iterdir()}
-    assert contents == {"spar.log": b"line 3\n", "spar.log.1": b"line 2\n", "spar.log.2": b"line 1\n"}
-
-
-def test_only_files_that_were_set_aside_are_renamed_or_go(tmp_path: Path) -> None:
+def test_a_file_is_set_aside_when_it_grows_too_large_and_no_other_is_renamed_or_goes(tmp_path: Path) -> None:
     others = dict.fromkeys(("spar.log.old", "spar.access.log", "spar.log.3"), b"not ours")
-    for name, content in others.items():
+    for name, content in {**others, "spar.log": b"old\n"}.items():
         (tmp_path / name).write_bytes(content)
-    file = FileOutput(tmp_path / "spar.log", max_bytes=10, older=2)
-
-    write(file, *[f"line {number}" for number in range(9)])
-    file.close()
-
-    found = {item.name: item.read_bytes() for item in tmp_path.iterdir()}
-    assert found == others | {"spar.log": b"line 8\n", "spar.log.1": b"line 7\n", "spar.log.2": b"line 6\n"}
+    for last in (3, 8):
+        file = FileOutput(tmp_path / "spar.log", max_bytes=10, older=2)
+        write(file, *[f"line {number}" for number in range(last + 1)])
+        file.close()
+        found = {item.name: item.read_bytes() for item in tmp_path.iterdir()}
+        names = ("spar.log", "spar.log.1", "spar.log.2")
+        assert found == others | {name: b"line %d\n" % (last - age) for age, name in enumerate(names)}
 
 
 @pytest.mark.parametrize("way", ["renamed", "deleted", "another file in its place"])
@@ -381,18 +369,9 @@ def test_a_file_that_somebody_else_has_taken_away_is_begun_again(tmp_path: Path,
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_name_of_a_log_file_is_taken_as_it_is(tmp_path: Path) -> None:
-    file = FileOutput(tmp_path / "{time} {x}.log")
-    write(file, "line")
-    file.close()
-
-    assert [item.name for item in tmp_path.iterdir()] == ["{time} {x}.log"]
-
-
-def test_only_the_owner_can_read_a_log_file(tmp_path: Path) -> None:
-    FileOutput(tmp_path / "spar.log").close()
-
-    assert os.stat(tmp_path / "spar.log").st_mode & 0o777 == 0o600  # noqa: PTH116
+def test_the_name_of_a_log_file_is_taken_as_it_is_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    FileOutput(tmp_path / "{time} {x}.log").close()
+    assert [(item.name, item.stat().st_mode & 0o777) for item in tmp_path.iterdir()] == [("{time} {x}.log", 0o600)]
 
 
 @pytest.mark.parametrize("value", [float("inf"), -(2**63), 2**63 - 1, "", [], {}, ()])

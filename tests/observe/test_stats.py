@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -28,19 +28,16 @@ def series(*values: float) -> Series:
     return made
 
 
-def test_a_series_without_values_is_zero_everywhere() -> None:
-    empty = series()
-    assert (empty.count, empty.total, empty.mean, empty.quantile(0.5), empty.quantile(0.99)) == (0, 0.0, 0.0, 0.0, 0.0)
-
-
-def test_quantiles_of_one_to_a_hundred() -> None:
-    made = series(*(float(value) for value in range(100, 0, -1)))
-    assert [made.quantile(share) for share in (0.0, 0.5, 0.9, 0.99, 1.0)] == [1.0, 51.0, 91.0, 100.0, 100.0]
-
-
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.99, 1.0])
-def test_every_quantile_of_one_value_is_that_value(share: float) -> None:
-    assert series(0.25).quantile(share) == 0.25
+@pytest.mark.parametrize(
+    ("values", "quantiles"),
+    [([], [0.0] * 5), ([0.25], [0.25] * 5), (range(100, 0, -1), [1.0, 51.0, 91.0, 100.0, 100.0])],
+    ids=["none", "one", "a hundred"],
+)
+def test_quantiles_of_few_and_many_values(values: Sequence[float], quantiles: list[float]) -> None:
+    made = series(*map(float, values))
+    assert [made.quantile(share) for share in (0.0, 0.5, 0.9, 0.99, 1.0)] == quantiles
+    assert (made.count, made.total) == (len(values), sum(values))
+    assert values or made.mean == 0.0
 
 
 def test_the_share_of_values_below_a_quantile_is_what_was_asked() -> None:
