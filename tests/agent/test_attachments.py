@@ -144,32 +144,22 @@ async def test_a_task_that_fails_is_called_again_until_it_has_failed_five_times_
 
 
 @pytest.mark.parametrize("hang", [lambda: asyncio.sleep(1e6), lambda: 1 / 0])
-async def test_an_agent_does_not_start_with_an_attachment_that_cannot_open(hang: Callable[[], Any]) -> None:
-    async with VirtualClock() as clock:
-        recorder = Recorder()
-        agent = agent_with(recorder, lambda agent: agent.open(hang), clock=clock)
-        before = clock.monotonic()
-        with pytest.raises(SparError, match=r"<lambda>' \(from attach=\) cannot open: "):
-            await agent.start()
-        assert clock.monotonic() - before < OPEN_WITHIN + 1
-        assert (agent.state, recorder.calls) == ("created", ["open", "task", "task ended", "close"])
+@pytest.mark.parametrize(("step", "called"), [("open", ["open", "task", "task ended", "close"]), ("load", ["close"])])
+async def test_an_agent_does_not_start_with_an_attachment_that_cannot_load_or_open(
+    hang: Callable[[], Any], step: str, called: list[str], clock: VirtualClock
+) -> None:
+    recorder, closed = Recorder(), list[str]()
 
+    def wrong(agent: Attaching) -> None:
+        getattr(agent, step)(hang)
+        agent.close(lambda: closed.append("closed"))
 
-@pytest.mark.parametrize("hang", [lambda: asyncio.sleep(1e6), lambda: 1 / 0])
-async def test_an_agent_does_not_start_with_an_attachment_that_cannot_load(hang: Callable[[], Any]) -> None:
-    async with VirtualClock() as clock:
-        closed: list[str] = []
-
-        def wrong(agent: Attaching) -> None:
-            agent.load(hang)
-            agent.close(lambda: closed.append("closed"))
-
-        agent = agent_with(wrong, clock=clock)
-        before = clock.monotonic()
-        with pytest.raises(SparError, match=r"wrong' \(from attach=\) cannot load: "):
-            await agent.start()
-        assert clock.monotonic() - before < OPEN_WITHIN + 1
-        assert (agent.state, closed) == ("created", ["closed"])
+    agent = agent_with(recorder, wrong, clock=clock)
+    before = clock.monotonic()
+    with pytest.raises(SparError, match=rf"wrong' \(from attach=\) cannot {step}: "):
+        await agent.start()
+    assert clock.monotonic() - before < OPEN_WITHIN + 1
+    assert (agent.state, recorder.calls, closed) == ("created", called, ["closed"])
 
 
 async def test_an_attachment_loads_before_steps_and_starts_and_is_told_of_changed_settings() -> None:

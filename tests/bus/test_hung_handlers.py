@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,7 +19,15 @@ class Tell(Event):
     number: int = 0
 
 
-def heard_failures(events: Events) -> list[tuple[str, bool]]:
+@pytest.fixture
+async def events(clock: VirtualClock) -> AsyncIterator[Events]:
+    made = Events(clock=clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def failures(events: Events) -> list[tuple[str, bool]]:
     heard: list[tuple[str, bool]] = []
     events.on_handler_error = lambda name, error, off: heard.append((str(error), off))
     return heard
@@ -30,10 +39,9 @@ def publish(events: Events, number: int) -> None:
 
 
 async def test_a_handler_that_hangs_is_cancelled_after_five_seconds_and_hears_the_next_event(
-    clock: VirtualClock,
+    clock: VirtualClock, events: Events, failures: list[tuple[str, bool]]
 ) -> None:
-    events, seen = Events(clock=clock), []
-    failures = heard_failures(events)
+    seen: list[Any] = []
 
     async def hangs_once(event: Tell) -> None:
         if event.number == 0:
@@ -48,12 +56,12 @@ async def test_a_handler_that_hangs_is_cancelled_after_five_seconds_and_hears_th
     assert seen == [(1, HANDLER_WITHIN), (2, HANDLER_WITHIN)]
     assert failures == [("took longer than 5 s over one event and was cancelled", False)]
     assert (events.handler_errors, handle.failures, handle.is_off) == (1, 0, False)
-    events.close()
 
 
-async def test_a_handler_that_is_busy_again_and_again_is_not_taken_for_one_that_hangs(clock: VirtualClock) -> None:
-    events, seen = Events(clock=clock), []
-    failures = heard_failures(events)
+async def test_a_handler_that_is_busy_again_and_again_is_not_taken_for_one_that_hangs(
+    clock: VirtualClock, events: Events, failures: list[tuple[str, bool]]
+) -> None:
+    seen: list[Any] = []
 
     async def slow(event: Tell) -> None:
         await clock.sleep(HANDLER_WITHIN - 1)
@@ -63,14 +71,12 @@ async def test_a_handler_that_is_busy_again_and_again_is_not_taken_for_one_that_
     publish(events, 10)
     await clock.sleep(10 * HANDLER_WITHIN)
     assert (seen, failures) == (list(range(10)), [])
-    events.close()
 
 
 async def test_one_that_takes_no_notice_of_its_cancellation_but_ends_has_failed_all_the_same(
-    clock: VirtualClock,
+    clock: VirtualClock, events: Events, failures: list[tuple[str, bool]]
 ) -> None:
-    events, seen = Events(clock=clock), []
-    failures = heard_failures(events)
+    seen: list[Any] = []
 
     async def swallows(event: Tell) -> None:
         try:
@@ -83,14 +89,12 @@ async def test_one_that_takes_no_notice_of_its_cancellation_but_ends_has_failed_
     await clock.sleep(2 * HANDLER_WITHIN + 1)
     assert seen == [0, 1]
     assert [text for text, _ in failures] == ["took longer than 5 s over one event and was cancelled"] * 2
-    events.close()
 
 
 async def test_one_that_ignores_its_cancellation_is_left_behind_and_the_next_event_is_not_kept_waiting(
-    clock: VirtualClock,
+    clock: VirtualClock, events: Events, failures: list[tuple[str, bool]]
 ) -> None:
-    events, seen = Events(clock=clock), []
-    failures = heard_failures(events)
+    seen: list[Any] = []
     let_go = False
 
     async def stubborn(event: Tell) -> None:
@@ -114,13 +118,11 @@ async def test_one_that_ignores_its_cancellation_is_left_behind_and_the_next_eve
     await events.drain()
     assert seen[-1][0] == 0
     assert not handle.is_off
-    events.close()
 
 
-async def test_ten_hangs_in_a_row_turn_a_handler_off(clock: VirtualClock) -> None:
-    events = Events(clock=clock)
-    failures = heard_failures(events)
-
+async def test_ten_hangs_in_a_row_turn_a_handler_off(
+    clock: VirtualClock, events: Events, failures: list[tuple[str, bool]]
+) -> None:
     async def hangs(event: Tell) -> None:
         await clock.sleep(1000)
 
@@ -131,14 +133,13 @@ async def test_ten_hangs_in_a_row_turn_a_handler_off(clock: VirtualClock) -> Non
     assert handle.is_off
     assert events.off == {handle}
     assert not events.wanted[Tell]
-    events.close()
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
 async def test_a_handler_that_was_turned_off_is_tried_again_and_one_more_failure_turns_it_off(
-    clock: VirtualClock, is_async: bool
+    clock: VirtualClock, is_async: bool, events: Events
 ) -> None:
-    events, heard = Events(clock=clock), []
+    heard: list[int] = []
     is_broken = True
 
     def plain(event: Tell) -> None:
@@ -165,11 +166,12 @@ async def test_a_handler_that_was_turned_off_is_tried_again_and_one_more_failure
     is_broken = False
     await tell(3)
     assert (handle.is_off, handle.failures, len(heard)) == (False, 0, FAILURES_UNTIL_OFF + 4)
-    events.close()
 
 
-async def test_a_handler_can_be_restored_by_hand_and_an_unsubscribed_one_never_returns(clock: VirtualClock) -> None:
-    events, heard = Events(clock=clock), []
+async def test_a_handler_can_be_restored_by_hand_and_an_unsubscribed_one_never_returns(
+    clock: VirtualClock, events: Events
+) -> None:
+    heard: list[int] = []
 
     def moody(event: Tell) -> None:
         heard.append(event.number)
@@ -189,8 +191,9 @@ async def test_a_handler_can_be_restored_by_hand_and_an_unsubscribed_one_never_r
     assert (handle.is_off, len(heard)) == (True, FAILURES_UNTIL_OFF + 1)
 
 
-async def test_one_that_left_work_behind_is_not_tried_again_before_that_has_ended(clock: VirtualClock) -> None:
-    events = Events(clock=clock)
+async def test_one_that_left_work_behind_is_not_tried_again_before_that_has_ended(
+    clock: VirtualClock, events: Events
+) -> None:
     stay = True
 
     async def stubborn(event: Tell) -> None:
@@ -209,17 +212,15 @@ async def test_one_that_left_work_behind_is_not_tried_again_before_that_has_ende
     stay = False
     await clock.sleep(2 * PROBE_AFTER)
     assert (handle.is_off, len(events.left_behind)) == (False, 0)
-    events.close()
 
 
-async def test_what_a_plain_handler_returned_to_be_awaited_has_the_same_time(clock: VirtualClock) -> None:
-    events = Events(clock=clock)
-    failures = heard_failures(events)
+async def test_what_a_plain_handler_returned_to_be_awaited_has_the_same_time(
+    clock: VirtualClock, events: Events, failures: list[tuple[str, bool]]
+) -> None:
     events.subscribe(Tell, lambda event: clock.sleep(1000))
     publish(events, 1)
     await clock.sleep(HANDLER_WITHIN + 1)
     assert failures == [("took longer than 5 s over one event", False)]
-    events.close()
 
 
 async def test_hanging_and_raising_handlers_cost_the_loop_no_cycle(clock: VirtualClock) -> None:
