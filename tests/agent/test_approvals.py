@@ -16,6 +16,7 @@ from spar.errors import NotReadyError
 from spar.events import ApprovalRequested, ApprovalResolved
 from spar.records.approvals import DecidedError
 from spar.testing import ScriptedActor, ScriptedSense, VirtualClock
+from tests.doubles import heard
 
 ran: list[Any] = []
 
@@ -56,9 +57,7 @@ def agent_of(clock: VirtualClock, *calls: Call, **given: Any) -> Agent:
 
 async def test_a_program_lists_what_waits_and_lets_it_run(clock: VirtualClock) -> None:
     agent = agent_of(clock)
-    told: list[Any] = []
-    for kind in (ApprovalRequested, ApprovalResolved):
-        agent.events.subscribe(kind, told.append)
+    told = heard(agent, ApprovalRequested, ApprovalResolved)
     async with agent:
         await clock.sleep(0.5)
         (row,) = agent.approvals.list()

@@ -15,6 +15,7 @@ from spar.errors import LifecycleError, SparError
 from spar.events import ErrorOccurred, RecoveryStep
 from spar.testing import Hang, ScriptedSense, VirtualClock
 from spar.types import Action, ActionResult, Call, CallResult, Perception
+from tests.doubles import heard
 
 
 class Planner:
@@ -77,8 +78,7 @@ async def test_a_session_that_does_not_leave_is_told_of_and_not_cut(clock: Virtu
     phases = {name: {"timeout": "off"} for name in ("sense", "plan", "act", "reflect")}
     settings = {"agent": {"phases": phases}, "runs": {"timeout": "off"}}
     agent = Agent(plan=old, loop_interval="off", clock=clock, settings=settings)
-    steps: list[RecoveryStep] = []
-    agent.events.subscribe(RecoveryStep, steps.append)
+    steps = heard(agent, RecoveryStep)
     async with agent:
         slow = await agent.submit("something slow", session="slow")
         await clock.sleep(1)
@@ -265,8 +265,7 @@ async def test_a_restart_for_which_others_leave_no_room_is_given_up_and_told(clo
     log: list[str] = []
     only = Planner("only", log)
     agent = Agent(plan=only, loop_interval="off", clock=clock, settings=HEALTH)
-    errors: list[ErrorOccurred] = []
-    agent.events.subscribe(ErrorOccurred, errors.append)
+    errors = heard(agent, ErrorOccurred)
     async with agent:
         await agent.submit("something slow", session="good")
         await clock.sleep(1)

@@ -21,6 +21,7 @@ from spar.protocols import Context, RunContext
 from spar.service.metrics import Metrics
 from spar.testing import VirtualClock
 from spar.types import ActionResult, Verdict
+from tests.doubles import heard
 
 ASKED: Mapping[str, Any] = {"approval": {"hold": 30.0, "max_pending": 2}}
 
@@ -84,8 +85,7 @@ async def test_a_first_limit_that_comes_while_calls_run_counts_those_that_follow
 
 async def test_a_cycle_makes_as_many_calls_as_it_may_and_the_rest_is_denied(clock: VirtualClock) -> None:
     agent = agent_with({"cycle": {"calls": 3}}, clock)
-    told: list[Any] = []
-    agent.events.subscribe(BudgetExceeded, told.append)
+    told = heard(agent, BudgetExceeded)
 
     first = await act(agent, *(Call("look", {"x": n}) for n in range(5)))
     await agent.step_reflect(first)
@@ -218,9 +218,7 @@ async def test_an_agent_at_its_limit_slows_down_and_is_paused_until_the_hour_is_
         return Action((Call("send"),))
 
     agent = agent_with({"hour": {"effects": 10}}, clock, plan=plan, loop_interval=1.0, plan_when_idle=True)
-    told: list[Any] = []
-    for kind in (BudgetWarned, BudgetRenewed):
-        agent.events.subscribe(kind, told.append)
+    told = heard(agent, BudgetWarned, BudgetRenewed)
 
     async with agent:
         await clock.sleep(1800)

@@ -23,6 +23,7 @@ from spar.facts import BudgetUsed
 from spar.ports.budgets import QUANTITIES, WINDOWS, BudgetError, BudgetRefusal, in_micro, micro
 from spar.records.journal import Spend
 from spar.testing import RecordingEvents, VirtualClock
+from tests.doubles import heard
 
 START = datetime(2026, 11, 21, 18, 30, tzinfo=UTC)
 NOT_IN_CYCLES = [(window, quantity) for window in LASTING for quantity in QUANTITIES]
@@ -487,9 +488,7 @@ async def test_the_wait_of_a_slow_agent_is_its_longest(clock: VirtualClock) -> N
 
 async def test_a_paused_agent_is_told_of_and_goes_on_when_its_budget_is_renewed(clock: VirtualClock) -> None:
     agent, _, restraint = restrained(clock)
-    alerts: list[Any] = []
-    agent.events.subscribe(HealthAlert, alerts.append)
-    agent.events.subscribe(HealthRecovered, alerts.append)
+    alerts = heard(agent, HealthAlert, HealthRecovered)
 
     async with agent:
         restraint({"pause": "budget day.effects: 12 of 10 used"})

@@ -16,6 +16,7 @@ from spar.events import ErrorOccurred, Event, HealthAlert, HealthRecovered, Loop
 from spar.health.ladder import MEND_WITHIN
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedReflector, ScriptedSense, VirtualClock
 from spar.types import Action, Call, Perception
+from tests.doubles import heard
 
 
 class Module:
@@ -249,8 +250,7 @@ async def test_a_module_that_cannot_be_opened_again_is_reported_and_tried_at_the
 
     module.on_open, module.heals_at = refuse_once, 3
     story = Story(clock, sense=module)
-    errors: list[ErrorOccurred] = []
-    story.agent.events.subscribe(ErrorOccurred, errors.append)
+    errors = heard(story.agent, ErrorOccurred)
     async with story.agent:
         await clock.sleep(12)
         assert story.told[-1] == "recovered failing"
@@ -262,8 +262,7 @@ async def test_a_module_that_hangs_while_it_is_restarted_stalls_the_loop_only_so
     module, hang = Module(), Hang()
     module.on_open = lambda opened: hang.wait() if opened == 2 else None
     story = Story(clock, sense=module)
-    errors: list[ErrorOccurred] = []
-    story.agent.events.subscribe(ErrorOccurred, errors.append)
+    errors = heard(story.agent, ErrorOccurred)
     async with asyncio.timeout(500), story.agent:
         await clock.sleep(4.0 + MEND_WITHIN + 5)
         assert story.agent.stats.total_cycles > 5
@@ -282,8 +281,7 @@ async def test_a_planner_that_raises_in_degrade_or_restore_does_not_break_the_lo
 
     setattr(planner, what, broken)
     story = Story(clock, **acting(plan=planner))
-    errors: list[ErrorOccurred] = []
-    story.agent.events.subscribe(ErrorOccurred, errors.append)
+    errors = heard(story.agent, ErrorOccurred)
     async with story.agent:
         await clock.sleep(90)
         assert story.agent.state in ("running", "paused")

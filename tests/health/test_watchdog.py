@@ -22,6 +22,7 @@ from spar.health.watchdog import CALLS_A_TURN, FRAMES, FRAMES_IN_ALERT, WATCHDOG
 from spar.observe.sink import configure
 from spar.testing import Hang, VirtualClock
 from spar.types import Perception
+from tests.doubles import heard
 from tests.waiting import until
 
 HEALTH = {"blocked_after": 0.5}
@@ -84,9 +85,7 @@ def look_from_a_thread(agent: Agent, module: Blocking) -> list[tuple[str, float]
 async def test_a_blocked_loop_is_found_with_the_stack_that_blocks_while_it_cannot_run() -> None:
     module, out = Blocking(), io.StringIO()
     agent = Agent(sense=module, loop_interval=0.05, settings={"health": HEALTH})
-    events: list[Any] = []
-    agent.events.subscribe(HealthAlert, events.append)
-    agent.events.subscribe(HealthRecovered, events.append)
+    events = heard(agent, HealthAlert, HealthRecovered)
     with closing(configure(stream=out, format="json")):
         async with agent:
             seen = look_from_a_thread(agent, module)
@@ -192,8 +191,7 @@ async def test_stopping_right_after_a_block_leaves_no_trace_of_it() -> None:
 
 async def test_honest_work_is_not_blocked() -> None:
     agent = Agent(sense=sense, loop_interval=0, settings={"health": {"blocked_after": 5.0}})
-    alerts: list[Any] = []
-    agent.events.subscribe(HealthAlert, alerts.append)
+    alerts = heard(agent, HealthAlert)
     async with agent:
         await asyncio.sleep(1.0)
     assert alerts == []
@@ -306,8 +304,7 @@ async def test_many_starts_and_stops_leave_no_thread_and_no_beat_behind_and_who_
 
 async def test_a_loop_that_oversleeps_is_found_stalled_by_the_thread() -> None:
     agent = Agent(sense=sense, loop_interval=0.05, settings={"health": {"stalled_after": 0.5}})
-    alerts: list[HealthAlert] = []
-    agent.events.subscribe(HealthAlert, alerts.append)
+    alerts = heard(agent, HealthAlert)
     async with agent:
         lane = agent.sessions.by_key["main"]
         wake = lane.wake

@@ -22,7 +22,7 @@ from spar.ports.channel import Notice, NotifierSpec, QuietHours
 from spar.records.approvals import Approval
 from spar.testing import VirtualClock
 from spar.types import Call
-from tests.doubles import KeptRows
+from tests.doubles import KeptRows, heard
 
 
 class Teller:
@@ -217,8 +217,7 @@ async def test_a_store_that_fails_at_the_start_is_told_and_ends_nothing(
 
 async def test_a_notifier_that_fails_is_tried_again_and_is_itself_no_alert(clock: VirtualClock) -> None:
     async with Desk(clock) as desk:
-        alerts: list[HealthAlert] = []
-        desk.agent.events.subscribe(HealthAlert, alerts.append)
+        alerts = heard(desk.agent, HealthAlert)
         desk.teller.error = OSError("no way")
         desk.alert()
         await clock.sleep(300)

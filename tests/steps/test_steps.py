@@ -41,6 +41,7 @@ from spar.testing import (
     VirtualClock,
     stream,
 )  # fmt: skip
+from tests.doubles import heard
 
 GO = Perception("go")
 NOTE = Call("note", {"text": "x"})
@@ -519,8 +520,7 @@ async def test_a_call_that_a_step_was_cut_off_in_is_listed_in_doubt_at_once(tmp_
     memory = Memory(f"sqlite:///{tmp_path}/m.db")
     limit = {"agent": {"phases": {"act": {"timeout": 5.0}}}} if by == "deadline" else {}
     async with VirtualClock() as clock, Agent(tools=[write], memory=memory, clock=clock, settings=limit) as agent:
-        told: list[CallInDoubt] = []
-        agent.events.subscribe(CallInDoubt, told.append)
+        told = heard(agent, CallInDoubt)
         await agent.pause()
         step = asyncio.create_task(agent.step_act(Action([Call("write")])))
         await has_begun.wait()

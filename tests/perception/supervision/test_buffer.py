@@ -19,6 +19,7 @@ from spar.parts.factory import Parts
 from spar.protocols import SensorSpec
 from spar.testing import VirtualClock
 from spar.types import Perception
+from tests.doubles import heard
 
 Policy = Literal["refuse", "latest", "sample"]
 
@@ -231,9 +232,7 @@ async def test_a_sensor_in_quarantine_is_tried_at_once_when_somebody_says_so(clo
     sensor = Broken()
     sense = Sense([SensorSpec("broken", sensor)])  # type: ignore[arg-type]
     agent = Agent(sense=sense, loop_interval=1.0, clock=clock)
-    told: list[object] = []
-    agent.events.subscribe(SensorQuarantined, told.append)
-    agent.events.subscribe(SensorRestored, told.append)
+    told = heard(agent, SensorQuarantined, SensorRestored)
     async with agent:
         sense.restore("broken")  # it is well as far as anybody knows: nothing happens
         await clock.sleep(60)
