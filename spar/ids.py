@@ -24,7 +24,7 @@ def new_id() -> str:
 
 def new_call_id() -> str:
     """Return a new identifier of a call; safe from any thread; costs a fifth of a microsecond."""
-    return f"c{_call_count():x}-{_process}"
+    return f"c{_call_count()}-{_process}"
 
 
 def _reseed() -> None:

@@ -181,11 +181,11 @@ class Events:
         Args: only: the receivers of an event that was sent directly through a signal; they get it unstamped.
         """
         if not only:
-            only, now = self.wanted[type(event)], self._now  # a local name is faster than an attribute
+            only = self.wanted[type(event)]
             self.seq = event.seq = self.seq + 1
             event.agent = self.agent
             if event.at is None:
-                event.at = now()
+                event.at = self._now()
         for item in only:
             hand = item.hand
             try:

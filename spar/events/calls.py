@@ -8,7 +8,7 @@ from spar.events.event import Event
 from spar.types import Call, CallResult
 
 
-class CallEvent(Event):
+class CallEvent(Event, gc=False):
     """Base of the events about one call."""
 
     call: Call
