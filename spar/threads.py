@@ -17,7 +17,7 @@ import asyncio
 import contextvars
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Generator, Sequence
 from typing import Any, TypeVar
 
 from spar.clock import Clock
@@ -56,12 +56,11 @@ OTHERS_TURN = OthersTurn()
 SLICE = 64
 
 
-async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield the items, and let every other task of the event loop run once after each `SLICE` of them."""
-    for count, item in enumerate(items, 1):
-        yield item
-        if count % SLICE == 0:
-            await OTHERS_TURN
+async def slices_of(items: Sequence[T]) -> AsyncIterator[Sequence[T]]:
+    """Yield the items in slices of `SLICE`, and let every other task of the event loop run once after each slice."""
+    for start in range(0, len(items), SLICE):
+        yield items[start : start + SLICE]
+        await OTHERS_TURN
 
 
 class Threads:

@@ -74,7 +74,8 @@ class Graph(Struct, eq=False):
 
     def refuse(self, node: Node, writes: Expression | None = None, instance: str | None = None) -> None:
         """Add a call that will not run, so that calls that name it or read its output path are given up."""
-        self._admit(node, instance)
+        node.at, node.instance = next(self._numbers), instance
+        self.known.setdefault(node.id, node)
         self.pending += 1
         if writes is not None:
             self._register(node, writes)
@@ -93,7 +94,10 @@ class Graph(Struct, eq=False):
 
         `reads` are distinct. Of two calls with one id the first keeps it.
         """
-        self._admit(node, instance)
+        node.at = next(self._numbers)
+        if instance is not None:
+            node.instance = instance
+        self.known.setdefault(node.id, node)
         circular = self._follow(node, after) if after else False
         missing = self._order(node, reads) if reads else ()
         fed: Sequence[tuple[ReadRequirement, IndexNode]] = ()
@@ -199,12 +203,6 @@ class Graph(Struct, eq=False):
         return self._deadlocks.next()
 
     # -- arrival
-
-    def _admit(self, node: Node, instance: str | None) -> None:
-        node.at = next(self._numbers)
-        if instance is not None:
-            node.instance = instance
-        self.known.setdefault(node.id, node)
 
     def _register(self, node: Node, writes: Expression) -> Sequence[tuple[ReadRequirement, IndexNode]]:
         """Record the paths that a call writes to. Return the reads that wait there and have no feeder."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 
 from msgspec import Struct
 
@@ -74,7 +75,7 @@ async def _wait(runtime: Runtime, step: Step, leave: Callable[[Step], object]) -
         step.flight = LEFT
         leave(step)
 
-    if step.deadline is not None:
+    if step.deadline < inf:
         deadlines.add(step, timeout, step.deadline, late)
     ended: CallResult | None
     try:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from acting.graph.graph import Graph
 from acting.graph.nodes import ATTEMPT, ENDED, HELD, MOVES
 from acting.run.attempt import copied_result, finish, pause_after
-from acting.run.call_state import IN_A_ROW, Step, date_at, weight
+from acting.run.call_state import IN_A_ROW, Step, weight
 from acting.run.checks import decode
 from acting.run.holds import RARE_KEYS, Confirm, Terms, release
 from acting.run.order import CallJournalWriter, Order
@@ -35,7 +35,7 @@ from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.facts import CallsPlanned
 from spar.failpoints import armed, crashpoint
 from spar.protocols import CALLED_FOR
-from spar.threads import OTHERS_TURN, SLICE, in_slices
+from spar.threads import OTHERS_TURN, SLICE, slices_of
 from spar.types import SERVICE_KEYS, Action, ActionResult, ActionStatus, Call, CallResult, Fault, Message, copy_with
 
 GIVEN_UP_LIMIT: Final = 64  # calls given up in a row at the end of a batch, before other tasks get their turn
@@ -45,7 +45,7 @@ _LIGHT = frozenset({type(None), bool, int, float})  # types of values that weigh
 _END_EVENTS: dict[str, Any] = {"ok": CallCompleted, "skipped": CallSkipped, "denied": CallSkipped}
 
 
-class Batch:
+class Batch:  # at most 29 attributes: the interpreter looks those of an object with more up in a dictionary
     """One batch of calls. Use: set `action`, `run`, `result`; on cancellation `abort`, `result`.
 
     Args: confirm: asks the embedding program; replay: the results of an interrupted batch with the same calls; earlier:
@@ -65,7 +65,6 @@ class Batch:
             context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
         self._begin = partial(Step.begin, runtime=runtime, context=context)
         self._writes = Writes(runtime, board, self._graph, [*replay.messages] if replay is not None else [])
-        self._errors: dict[Step, dict[str, Any]] = {}
         self._at_work = 0  # count of calls that have begun and not ended
         self._tasks: set[asyncio.Task[Any]] = set()
         self._queue: deque[Step] = deque()
@@ -82,7 +81,7 @@ class Batch:
         others = (self._writer, runtime.hooks, runtime.approvals, runtime.spending)
         self._is_bare = others.count(None) == len(others) and not runtime.is_sequential
         self._is_live = self._is_closed = False
-        self._why = self._reason = ""  # why no more calls may start, and the reason in the results of skipped calls
+        self._why: tuple[str, str] | None = None  # why no more calls may start, and the reason of those skipped
         self._fault: Fault | None = None  # of the batch as a whole
         self._is_cut_off = False  # whether the batch is cancelled
         self._breakdown: BaseException | None = None
@@ -128,7 +127,7 @@ class Batch:
         runtime, scope, replay, graph = self._runtime, self.scope, self._replay, self._graph
         call, wrong = item, ""
         if not (type(item) is Call and PLAIN[Call](item) and item.tool and item.id and item.instance != ""
-                and SERVICE_KEYS.issuperset(item.meta)):  # fmt: skip
+                and (not item.meta or SERVICE_KEYS.issuperset(item.meta))):  # fmt: skip
             call, wrong = decode(item)
         step = Step(call.id, call=call, params=call.params, scope=scope, run_id=scope.run_id)
         if runtime.approvals is not None and runtime.approvals.known:
@@ -137,7 +136,8 @@ class Batch:
         if self._writer is not None and self._writer.is_streamed:
             self._writer.tell(CallsPlanned, calls=(call,))
         if runtime.wanted[CallProposed]:
-            runtime.publish(CallProposed(call=call, cycle_id=scope.cycle_id, run_id=step.run_id))
+            publish = runtime.publish  # a bound method: called as an attribute, it is looked for in the class first
+            publish(CallProposed(call=call, cycle_id=scope.cycle_id, run_id=step.run_id))
         reads, why = step.prepare(runtime.catalog, self._board, wrong, graph.known)
         if replay is not None and why is None and replay.take_over(step, runtime, graph):
             self._drain()
@@ -211,7 +211,7 @@ class Batch:
         """Read the values of a ready call, and let it take its holds."""
         call, entry = step.call, step.entry
         if self._why:
-            self._skip(step, self._why)
+            self._skip(step, self._why[0])
         elif step.references and (why := step.take_values(self._board)):
             self._record(step, step.failed(why))
         else:
@@ -361,7 +361,7 @@ class Batch:
             self._writer.ended(step, result)
         chosen, at, status = None, result.started_at, result.status
         if at is None or result.duration >= 0.001:
-            at = date_at(runtime, runtime.clock.monotonic())
+            at = runtime.date_at(runtime.clock.monotonic())
         if status == "ok" and result.reason != "detached":
             if step.target is not None or type(result.output) is Message:
                 result, chosen = writes.apply(step, result, at, is_alone=self._at_work <= 1)
@@ -383,8 +383,8 @@ class Batch:
         graph.end(step, status == "ok", chosen)
         kind = _END_EVENTS.get(status, CallFailed)
         if runtime.wanted[kind] and result.reason != "detached":  # last, because a listener may stop the batch
-            about = kind(call=result.call, cycle_id=self.scope.cycle_id, run_id=step.run_id, result=result, at=at)
-            runtime.publish(about)
+            publish = runtime.publish
+            publish(kind(call=result.call, cycle_id=self.scope.cycle_id, run_id=step.run_id, result=result, at=at))
         if armed:
             crashpoint("act.next_ready")
 
@@ -404,11 +404,10 @@ class Batch:
             raise self._breakdown
         await self._leave_behind()
         if len(self.steps) > SLICE:  # the results of the calls do not change any more
-            notes = in_slices(self._writes.notes)
-            self._writes.messages += [message async for step, *note in notes for message in step.describe(*note)]
-            self._writes.notes.clear()
-            steps = in_slices(self.steps)
-            self._errors = {step: error_of(step) async for step in steps if not step.ok and is_shown_error(step)}
+            writes, notes, steps = self._writes, slices_of(self._writes.notes), slices_of(self.steps)
+            writes.messages += [message async for some in notes for note in some for message in Step.describe(*note)]
+            writes.notes.clear()
+            writes.errors = {s: error_of(s) async for some in steps for s in some if not s.ok and is_shown_error(s)}
         del self._writer, self._parking, self._terms  # they refer back to the batch, whose memory is to be free at once
 
     def stop(self, why: str, reason: str = "dep_failed", fault: Fault | None = None) -> None:
@@ -417,7 +416,7 @@ class Batch:
         if self._is_cut_off:
             return
         if not self._why:
-            self._why, self._reason = why, reason
+            self._why = why, reason
         self._terms.is_stopped, heard = True, self._terms.heard
         for step in self.steps:
             # `at` is 0 while a call arrives: `arrive` then ends it
@@ -433,8 +432,8 @@ class Batch:
         if not self._why:
             return None
         if self._runtime.approvals is not None and (approval_id := step.question.own_id):
-            self._runtime.approvals.queue.drop(approval_id, self._why)
-        return step.skipped(self._why, self._reason)
+            self._runtime.approvals.queue.drop(approval_id, self._why[0])
+        return step.skipped(*self._why)
 
     async def abort(self) -> None:
         """Cancel all calls; those that ignore that are left behind, and those that wait for people are parked."""
@@ -478,7 +477,7 @@ class Batch:
         if not self._is_cut_off and (not_ok or self._fault is not None):
             status = status_of(not_ok, len(results), self._fault)
         shown = [step for step in steps if is_shown_error(step)] if not_ok else ()
-        errors = [*late_errors, *[self._errors.get(step) or error_of(step) for step in shown]]
+        errors = [*late_errors, *[self._writes.errors.get(step) or error_of(step) for step in shown]]
         others = [message for step in steps if step.corrections for message in corrections_of(step)]
         if errors:
             others += [message_of("error", error) for error in errors]
@@ -486,7 +485,7 @@ class Batch:
         state = self._board.state
         self._graph.close()  # its parts refer to one another
         messages = self._writes.messages
-        for step, paths, method, value, at in self._writes.notes:
-            messages += step.describe(paths, method, value, at)
+        for note in self._writes.notes:
+            messages += Step.describe(*note)
         return ActionResult(action, status, results, state, (*messages, *late, *others), tuple(errors),
                             self._fault, runtime.clock.monotonic() - self._began)  # fmt: skip

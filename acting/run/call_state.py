@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import types
-from collections.abc import Awaitable, Callable, Container, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from datetime import datetime
@@ -73,8 +73,9 @@ def wire_of(call: Call, *, is_small: bool = False) -> dict[str, Any]:
         is_own = is_small or (type(call.params) is dict and type(call.meta) is dict and type(call.after) is tuple)
         wire = call.to_wire() if is_own else asdict(call)
         if is_own and not call.meta and (is_small or is_flat(call.params)):
-            names = call.id + call.tool + (call.instance or "") + call.reason + "".join(call.after)
-            names += (call.output_path or "").removeprefix(MARK)
+            names = call.id + call.tool + call.reason + (call.output_path or MARK).removeprefix(MARK)
+            if call.instance or call.after:
+                names += "".join((call.instance or "", *call.after))
             if len(names) <= _NAMES and names.isascii():  # others may hold a lone surrogate
                 return wire
     except Exception:  # a program has put values of wrong types into the fields
@@ -135,7 +136,7 @@ class Step(Node, eq=False, kw_only=True, gc=False):
     started_at: datetime | None = None
     began: float = 0.0  # of the first attempt, in monotonic seconds
     flight: int = IDLE
-    deadline: float | None = None  # monotonic seconds
+    deadline: float = inf  # monotonic seconds
     task: asyncio.Task[Any] | None = None
     started: Awaitable[Any] | None = None  # the tool, while it waits
     copying: Iterator[CallResult | None] | None = None  # the copy of the large value that it returned, in slices
@@ -199,7 +200,8 @@ class Step(Node, eq=False, kw_only=True, gc=False):
             return (), structural(error, call.tool)
         except Exception as error:  # an object of a foreign class among the parameters that cannot be read
             return (), fault("bad_call", f"it cannot be read: {type(error).__name__}", call.tool)
-        if self.target is not None and call.meta.get("_detach", entry.terms.detach):
+        detach = call.meta.get("_detach", entry.terms.detach) if call.meta else entry.terms.detach
+        if detach and self.target is not None:
             sentence = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
             return reads, fault("bad_call", sentence, call.tool)
         return reads, None
@@ -214,22 +216,17 @@ class Step(Node, eq=False, kw_only=True, gc=False):
         fits = self.arguments is call.params  # whether the others need no validation
 
         def look(expression: Expression) -> Any:
-            value = board.look_late(expression, call.instance)
-            if type(value) is LateCopy:
-                copies.append(value)
-            return value
+            return board.look_late(expression, call.instance, copies)
 
         params = dict(call.params)
         try:
-            for name, value in params.items():
-                if name not in by_name:
-                    if type(value) not in SCALARS:
-                        params[name] = resolve(value, look)
-                elif type(value) is str and by_name[name]:
-                    params[name] = value = look(by_name[name][0])
+            for name in by_name if self.is_small else params:  # small ones are no containers, which are copied
+                value, expressions = params[name], by_name.get(name)
+                if type(value) is str and expressions:
+                    params[name] = value = board.look_late(expressions[0], call.instance, copies)
                     fits = fits and type(value) is not str and type(value) in scalars[name]
                 else:
-                    params[name], fits = resolve(value, look), False
+                    params[name], fits = resolve(value, look), fits and expressions is None
         except STRUCTURAL as error:
             return structural(error, call.tool)
         if copies:
@@ -275,8 +272,8 @@ class Step(Node, eq=False, kw_only=True, gc=False):
         Args: runtime: of the executor (`run/runtime`). Raises: only exceptions that end the process.
         """
         entry, scope, clock, arguments = self.entry, self.scope, runtime.clock, self.arguments
-        now, timeout = clock.monotonic(), entry.terms.timeout
-        at = date_at(runtime, now)
+        now = clock.monotonic()
+        at = runtime.date if now <= runtime.date_until else runtime.date_at(now)
         self.number += 1
         if self.number == 1:
             self.began, self.started_at = now, at
@@ -284,13 +281,13 @@ class Step(Node, eq=False, kw_only=True, gc=False):
             fields: dict[str, Any] = {"session": scope.session, "cycle": scope.work, "call": self.call.id}
             fields |= {"attempt": self.number, "effect": self.effect, "allowed": "retry"}
             runtime.journal.append(AttemptStarted(**fields))
-        deadline = now + timeout if timeout != inf else None
+        deadline = now + entry.terms.timeout
         if runtime.wanted[CallStarted]:
-            runtime.publish(
-                CallStarted(call=self.call, cycle_id=scope.cycle_id, run_id=self.run_id, attempt=self.number, at=at)
-            )
+            publish, about = runtime.publish, self.call
+            publish(CallStarted(call=about, cycle_id=scope.cycle_id, run_id=self.run_id, attempt=self.number, at=at))
         if entry.context:
             arguments = {**arguments, entry.context: _tool_context(runtime, self, deadline)}
+        send = _idle.pop() if _idle else _new_driver()
         self.flight = RUNNING
         try:
             if entry.function is not None:
@@ -298,14 +295,15 @@ class Step(Node, eq=False, kw_only=True, gc=False):
             else:
                 coroutine = entry.invoke(arguments, clock, self.call, self.messages)
             # A tool that never waits needs no timer: nothing could cancel it before its end.
-            waits_for = (context := context.copy()).run(coroutine.send, None)
-        except StopIteration as stop:
-            ended = self.returned(stop.value, clock, runtime.limits.largest_result)
+            waits_for = (context := context.copy()).run(send, coroutine)
         except BaseException as error:
-            ended = self.broke(error, clock)
+            ended: CallResult | None = self.broke(error, clock)
         else:
-            self.started, self.deadline = _go_on(coroutine, waits_for, context), deadline
-            return None
+            if type(waits_for) is not tuple:
+                self.started, self.deadline = _go_on(send.__self__, waits_for, context), deadline
+                return None
+            _idle.append(send)
+            ended = self.returned(waits_for[0], clock, runtime.limits.largest_result)
         self.flight = IDLE
         return ended
 
@@ -426,22 +424,41 @@ class Step(Node, eq=False, kw_only=True, gc=False):
 
 
 @types.coroutine
-def _go_on(coroutine: Coroutine[Any, Any, Any], waits_for: Any, context: Context) -> Generator[Any, Any, Any]:
-    """Run a coroutine that waits for the future `waits_for` to its end in `context`."""
+def _drive() -> Generator[Any, Any, None]:
+    """Run the coroutines that are sent, one after the other: yield what each waits for, and a tuple of its value.
+
+    A value that is yielded costs a third of one that a coroutine raises at its end.
+    """
+    coroutine = yield
+    while True:
+        coroutine = yield ((yield from coroutine),)
+
+
+def _new_driver() -> Any:
+    """Return the `send` of a driver that waits for a coroutine."""
+    driver = _drive()
+    next(driver)
+    return driver.send
+
+
+_idle: list[Any] = []  # the `send` of drivers that have none
+
+
+@types.coroutine
+def _go_on(driver: Generator[Any, Any, None], waits_for: Any, context: Context) -> Generator[Any, Any, Any]:
+    """Run a coroutine that waits for the future `waits_for` to its end in `context`; return its value."""
     run = context.run
-    try:
-        while True:
-            try:
-                sent = yield waits_for
-            except GeneratorExit:
-                run(coroutine.close)
-                raise
-            except BaseException as error:
-                waits_for = run(coroutine.throw, error)
-            else:
-                waits_for = run(coroutine.send, sent)
-    except StopIteration as stop:
-        return stop.value
+    while type(waits_for) is not tuple:
+        try:
+            sent = yield waits_for
+        except GeneratorExit:
+            run(driver.close)
+            raise
+        except BaseException as error:
+            waits_for = run(driver.throw, error)
+        else:
+            waits_for = run(driver.send, sent)
+    return waits_for[0]
 
 
 def weight(ended: CallResult) -> int:
@@ -452,15 +469,7 @@ def weight(ended: CallResult) -> int:
     return 1 if value is None else 1 + weigh(value, IN_A_ROW * _VALUES) // _VALUES
 
 
-def date_at(runtime: Any, now: float) -> datetime:
-    """Return the wall time at a recent monotonic time; all within a millisecond have the same."""
-    if now > runtime.date_until:
-        runtime.date, runtime.date_until = runtime.clock.now(), now + 0.001
-    date: datetime = runtime.date
-    return date
-
-
-def _tool_context(runtime: Any, step: Step, deadline: float | None) -> ToolContext:
+def _tool_context(runtime: Any, step: Step, deadline: float) -> ToolContext:
     """Return the context of the attempt that is about to begin."""
     loop, home, number = asyncio.get_running_loop(), threading.get_ident(), step.number
 
@@ -479,7 +488,7 @@ def _tool_context(runtime: Any, step: Step, deadline: float | None) -> ToolConte
             loop.call_soon_threadsafe(publish, value)
 
     return ToolContext(
-        step.call, runtime.agent, deadline, number, f"{step.scope.key}/{step.call.id}", progress,
-        step.entry.schema, step.messages, runtime.next_fence(), step.scope.session, step.question.binds,
+        step.call, runtime.agent, deadline if deadline < inf else None, number, f"{step.scope.key}/{step.call.id}",
+        progress, step.entry.schema, step.messages, runtime.next_fence(), step.scope.session, step.question.binds,
         step.run_id, is_current,
     )  # fmt: skip

@@ -37,7 +37,7 @@ from spar.ports.rows import KeptRows
 from spar.protocols import CallJournal, Host
 from spar.protocols.tools import Approval as Setting
 from spar.records.approvals import Approval
-from spar.threads import in_slices
+from spar.threads import slices_of
 from spar.types import Action, Call, CallResult, Perception, Trust, replace
 from spar.types.values import GRANTABLE
 
@@ -124,17 +124,18 @@ class Parking(Struct, eq=False):
         run_id = self.scope.run_id or next((step.run_id for step in stored if step.run_id), None)
         scope = self.scope
         row = ParkedCalls(id, agent, scope.session, scope.cycle_id, at, [], {}, scope.trust, run_id, {})
-        async for step in in_slices(stored):
-            call, name = step.call, names[step.id]
-            meta = {"_parked": {"id": call.id, "cycle": scope.cycle_id}, **call.meta}
-            if trust_in(call, step.scope.trust) == "untrusted" or taint.reads(call, scope):
-                meta["_trust"] = "untrusted"  # a cycle that it is left behind in anew has a trust of its own
-            after = tuple(names.get(id, id) for id in call.after if not self.ended_well(id))
-            if step.question.approval_id:
-                row.waits[name], params = step.question.approval_id, escape(step.params)
-            else:
-                row.needs[name], params = sorted(self._needs[step.id]), self._fill_in(call.params, call.instance)
-            row.calls.append(replace(call, id=name, params=params, after=after, meta=meta).to_wire())
+        async for steps in slices_of(stored):
+            for step in steps:
+                call, name = step.call, names[step.id]
+                meta = {"_parked": {"id": call.id, "cycle": scope.cycle_id}, **call.meta}
+                if trust_in(call, step.scope.trust) == "untrusted" or taint.reads(call, scope):
+                    meta["_trust"] = "untrusted"  # a cycle that it is left behind in anew has a trust of its own
+                after = tuple(names.get(id, id) for id in call.after if not self.ended_well(id))
+                if step.question.approval_id:
+                    row.waits[name], params = step.question.approval_id, escape(step.params)
+                else:
+                    row.needs[name], params = sorted(self._needs[step.id]), self._fill_in(call.params, call.instance)
+                row.calls.append(replace(call, id=name, params=params, after=after, meta=meta).to_wire())
         return row
 
     def _fill_in(self, value: Any, instance: str | None) -> Any:

@@ -54,6 +54,7 @@ class Writes(Struct, eq=False):
     _graph: Graph
     messages: list[dict[str, Any]]
     notes: list[Note] = field(default_factory=list)
+    errors: dict[Step, dict[str, Any]] = field(default_factory=dict)  # those made ahead of the batch's result
     count: int = 0
     _last: PathIndex[_Last] = field(default_factory=partial(PathIndex, _latest))
 

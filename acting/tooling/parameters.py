@@ -140,7 +140,7 @@ class Parameters:
     def inspect(self, params: dict[str, Any]) -> tuple[bool, bool, bool]:
         """Return whether all parameters are short scalars, which can be stored as they are; whether any may be a
         reference; and whether the tool takes them just as they are, if those have values that it takes."""
-        is_small, may_refer, fits, scalars = True, False, not self._required.difference(params), self.scalars
+        is_small, may_refer, fits, scalars = True, False, params.keys() >= self._required, self.scalars
         for name, value in params.items():
             kind = type(value)
             if kind not in scalars.get(name, ()) and not (kind is str and value[:1] == MARK and name in scalars):

@@ -102,7 +102,7 @@ class Board:
         return copied(state) if isinstance(state, dict) else {}
 
     def has(self, path: Path, instance: str | None = None) -> bool:
-        return get(self._value(path[0], instance), path[1:]) is not MISSING
+        return self._at(path, instance) is not MISSING
 
     def knows(self, expression: Expression, instance: str | None = None) -> bool:
         """Return whether one of the expression's alternatives is present."""
@@ -115,16 +115,18 @@ class Board:
         """
         return copied(self._find(expression, instance)[1])
 
-    def look_late(self, expression: Expression, instance: str | None = None) -> Any:
-        """Return a copy as `look` does; for a large value a `LateCopy` that the caller is to bring to its end."""
+    def look_late(self, expression: Expression, instance: str | None, late: list[LateCopy]) -> Any:
+        """Return a copy as `look` does; for a large value a `LateCopy`, also put into `late`, that the caller is to
+        bring to its end."""
         path, value = self._find(expression, instance)
         if type(value) in SCALARS:
             return value
         if not is_large(value):
             return copied(value)
         self._copies = [copy for copy in self._copies if copy.value is MISSING]
-        self._copies.append(late := LateCopy(copied_in_slices(value), path))
-        return late
+        self._copies.append(copy := LateCopy(copied_in_slices(value), path))
+        late.append(copy)
+        return copy
 
     def write(self, path: Path, value: Any, method: str = "set", instance: str | None = None) -> Any:
         """Write a value, which the board then owns; return the new value at `path`.
@@ -190,7 +192,7 @@ class Board:
         messages = []
         for name in dict.fromkeys(kinds):
             path = parse(name) if name[:1] == MARK else (name,)
-            value = get(self._value(path[0], instance), path[1:])
+            value = self._at(path, instance)
             if value is not MISSING:
                 message = message_of(path[0], nest(path[1:], copied(value)))
                 for scope in (None,) if instance is None else (None, instance):
@@ -212,16 +214,23 @@ class Board:
     def _find(self, expression: Expression, instance: str | None) -> tuple[Path, Any]:
         """Return the value that `look` copies, and its path."""
         only = expression.only
-        if only is not None and (value := get(self._value(only[0], instance), only[1:])) is not MISSING:
+        if only is not None and (value := self._at(only, instance)) is not MISSING:
             return only, value
         for paths in expression.alternatives:
             for path in paths:
-                value = get(self._value(path[0], instance), path[1:])
+                value = self._at(path, instance)
                 if value is MISSING:
                     break
             else:
                 return path, value
         raise BadReferenceError(f"nothing stands at {str(expression)!r}")
+
+    def _at(self, path: Path, instance: str | None) -> Any:
+        """Return the value at a path, which is the board's own; MISSING if there is none."""
+        kind = path[0]
+        if len(path) == 2 and instance is None and not self._patches and type(self._kinds.get(kind)) is dict:
+            return self._kinds[kind].get(path[1], MISSING)  # the usual case
+        return get(self._value(kind, instance), path[1:])
 
     def _finish_copies(self, path: Path) -> None:
         """Make the rest of each copy whose value a write to `path` changes."""
@@ -330,8 +339,7 @@ def write_messages(paths: Sequence[Path], value: Any, instance: str | None = Non
     segment."""
     if len(paths) == 1:
         path = paths[0]
-        for segment in path[:0:-1]:
-            value = {segment: value}
+        value = {path[1]: value} if len(path) == 2 else nest(path[1:], value)
         return [message_of(path[0], value, instance)]
     kinds: dict[str, Any] = {}
     for path in paths:

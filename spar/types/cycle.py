@@ -111,7 +111,8 @@ class Call(CheckedValue, frozen=True):
 
     def to_wire(self) -> dict[str, Any]:
         """Return the call as a wire object; `Call.from_wire(call.to_wire()) == call`."""
-        wire: dict[str, Any] = {"_tool": self.tool, **self.params, "_id": self.id}
+        wire: dict[str, Any] = {"_tool": self.tool, **self.params}
+        wire["_id"] = self.id
         if self.output_path is not None:
             wire["_outputPath"] = self.output_path
         if self.output_method != "set":
@@ -122,8 +123,7 @@ class Call(CheckedValue, frozen=True):
             wire["_after"] = list(self.after)
         if self.reason:
             wire["_reasoningForCall"] = self.reason
-        if self.meta:
-            wire.update(self.meta)
+        wire.update(self.meta)
         return wire
 
 

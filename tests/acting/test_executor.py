@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import threading
 import time
 from contextlib import suppress
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 
 from acting import Executor, ToolContext
+from acting.run.batch import Batch
 from acting.run.runtime import LateMessages
 from spar.bus.bus import Events
 from spar.clock import SystemClock
@@ -321,6 +323,16 @@ async def test_many_waiting_calls_all_start_within_a_few_turns_of_the_loop() -> 
             turns += 1
         assert turns < 15
         await running
+
+
+async def test_the_interpreter_finds_the_attributes_of_a_batch_without_a_dictionary() -> None:
+    batches: list[Any] = []
+
+    async def look() -> None:
+        batches.extend(item for item in gc.get_objects() if isinstance(item, Batch))
+
+    assert statuses(await Executor([look]).run([Call("look")])) == ["ok"]
+    assert max(len(vars(batch)) for batch in batches) <= 29  # as many keys as objects of a class can share
 
 
 async def test_independent_calls_run_side_by_side_within_the_limit() -> None:

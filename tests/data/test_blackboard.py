@@ -100,7 +100,7 @@ def test_a_value_that_holds_itself_many_times_has_an_end() -> None:
 def test_a_large_value_is_read_as_it_was_whatever_is_written_meanwhile(change: Any, is_finished: bool) -> None:
     large = [{"n": number} for number in range(10_000)]
     board = Board((), {"large": large, "other": 1})
-    copy = board.look_late(parse_read("†state.large"))
+    copy = board.look_late(parse_read("†state.large"), None, [])
     assert isinstance(copy, LateCopy)
     assert not copy.advance()
 
@@ -117,7 +117,7 @@ def test_a_large_value_of_one_instance_is_read_as_it_was() -> None:
     large = [{"n": number} for number in range(10_000)]
     board = Board((), {"large": large})
     board.write(path("†state.large"), {"n": "mine"}, "push", "one")
-    copy = board.look_late(parse_read("†state.large"), "one")
+    copy = board.look_late(parse_read("†state.large"), "one", [])
 
     board.write(path("†state.large"), 5, instance="one")
     board.patch("state", {"large": []}, "one")
