@@ -30,12 +30,9 @@ runs and nothing more arrives, `stuck` returns the calls that can never start, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from heapq import heappop, heappush
-from itertools import chain, count
+from itertools import chain
 from typing import Any, Final, Literal
-
-from msgspec import Struct, field
 
 from acting.graph.deadlock import Deadlocks, Stuck, reaches
 from acting.graph.index import Index
@@ -45,36 +42,41 @@ from spar.data.paths import Expression, Path, overlaps
 MOST_UNINDEXED: Final = 1 << 12  # so that the index is filled in a few milliseconds
 
 
-class Graph(Struct, eq=False):
-    """The calls of one batch. `has(path, instance)` returns whether an instance sees a value at a path now.
+class Graph:
+    """The calls of one batch.
 
     `ready` and `doomed` hold nodes of the class that was added; `pending` counts the proposed calls, which are neither
     ready nor ended, `open` those that were made ready and have not ended. `is_watched` says whether a call has ever
     waited for a value.
+
+    Args: has: returns whether an instance sees a value at a path now.
     """
 
-    _has: Callable[[Path, str | None], bool]
-    _fallback: Literal["wait", "race"] = "wait"
-    _earlier: Callable[[str], bool | None] = lambda id: None
-    known: dict[str, Node] = field(default_factory=dict)
-    ready: list[Any] = field(default_factory=list)
-    doomed: list[Any] = field(default_factory=list)
-    pending: int = 0
-    open: int = 0
-    is_watched: bool = False
-    _unindexed: list[Node] | None = field(default_factory=list)  # the calls that write, before the first that reads
-    _numbers: Iterator[int] = field(default_factory=partial(count, 1))
-    _index: Index = field(default_factory=Index)
-    _awaited: dict[str, list[Node]] = field(default_factory=dict)
-    _suspects: list[tuple[int, Node]] = field(default_factory=list)  # a heap of calls whose values may never come
-    _deadlocks: Deadlocks | None = None  # made when they are first looked for
+    def __init__(
+        self,
+        has: Callable[[Path, str | None], bool],
+        fallback: Literal["wait", "race"] = "wait",
+        earlier: Callable[[str], bool | None] = lambda id: None,
+    ) -> None:
+        self._has, self._fallback, self._earlier = has, fallback, earlier
+        self.known: dict[str, Node] = {}
+        self.ready: list[Any] = []
+        self.doomed: list[Any] = []
+        self.pending = self.open = self._count = 0
+        self.is_watched = False
+        self._unindexed: list[Node] | None = []  # the calls that write, before the first that reads
+        self._index = Index()
+        self._awaited: dict[str, list[Node]] = {}
+        self._suspects: list[tuple[int, Node]] = []  # a heap of calls whose values may never come
+        self._deadlocks: Deadlocks | None = None  # made when they are first looked for
 
     def ended_well(self, id: str) -> bool:
         return self.known[id].ok if id in self.known else self._earlier(id) is True
 
     def refuse(self, node: Node, writes: Expression | None = None, instance: str | None = None) -> None:
         """Add a call that will not run, so that calls that name it or read its output path are given up."""
-        node.at, node.instance = next(self._numbers), instance
+        self._count += 1
+        node.at, node.instance = self._count, instance
         self.known.setdefault(node.id, node)
         self.pending += 1
         if writes is not None:
@@ -94,7 +96,8 @@ class Graph(Struct, eq=False):
 
         `reads` are distinct. Of two calls with one id the first keeps it.
         """
-        node.at = next(self._numbers)
+        self._count += 1
+        node.at = self._count
         if instance is not None:
             node.instance = instance
         self.known.setdefault(node.id, node)
@@ -160,8 +163,10 @@ class Graph(Struct, eq=False):
         # Remove the edges, so that the memory of a batch is free without the garbage collector.
         for read in node.requirements:
             read.gates = ()
-        if node.requirements or node.feeds or node.blockers:
-            node.requirements = node.feeds = node.blockers = NONE
+        if node.requirements or node.feeds:
+            node.requirements = node.feeds = NONE
+        if node.blockers:
+            node.blockers = NONE
         free = node.dependants
         if free:
             node.dependants = NONE

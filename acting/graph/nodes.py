@@ -112,7 +112,9 @@ class Node(Struct, eq=False, gc=False):
             for group in self.groups:
                 if group not in written:
                     group.lost |= CHOSE_ANOTHER
-        self.groups = self.branches = ()
+        self.groups = ()
+        if self.branches:
+            self.branches = ()
 
 
 class ReadRequirement:

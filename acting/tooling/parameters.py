@@ -143,11 +143,11 @@ class Parameters:
         is_small, may_refer, fits, scalars = True, False, params.keys() >= self._required, self.scalars
         for name, value in params.items():
             kind = type(value)
-            if kind not in scalars.get(name, ()) and not (kind is str and value[:1] == MARK and name in scalars):
+            if kind is str and value[:1] == MARK:
+                may_refer, fits = True, fits and name in scalars
+            elif kind not in scalars.get(name, ()):
                 fits = False
             if kind is str:
-                if value[:1] == MARK:
-                    may_refer = True
                 if len(value) > _SHORT or not (value.isascii() or value.isprintable()):  # a lone surrogate is not
                     is_small = False
             elif kind is int:

@@ -228,8 +228,8 @@ class Board:
     def _at(self, path: Path, instance: str | None) -> Any:
         """Return the value at a path, which is the board's own; MISSING if there is none."""
         kind = path[0]
-        if len(path) == 2 and instance is None and not self._patches and type(self._kinds.get(kind)) is dict:
-            return self._kinds[kind].get(path[1], MISSING)  # the usual case
+        if len(path) == 2 and instance is None and not self._patches and type(root := self._kinds.get(kind)) is dict:
+            return root.get(path[1], MISSING)  # the usual case
         return get(self._value(kind, instance), path[1:])
 
     def _finish_copies(self, path: Path) -> None:
