@@ -287,7 +287,10 @@ class Step(Node, eq=False, kw_only=True, gc=False):
             publish(CallStarted(call=about, cycle_id=scope.cycle_id, run_id=self.run_id, attempt=self.number, at=at))
         if entry.context:
             arguments = {**arguments, entry.context: _tool_context(runtime, self, deadline)}
-        send = _idle.pop() if _idle else _new_driver()
+        try:
+            send = _idle.pop()
+        except IndexError:  # each is in use, perhaps in another thread
+            send = _new_driver()
         self.flight = RUNNING
         try:
             if entry.function is not None:
