@@ -240,7 +240,8 @@ class AgentParts(Lifecycle):
     def _restart(self, work: Work) -> Restart:
         from spar.journal.restart import Restart
 
-        return Restart(self.core, self.agent_state, self.requests, self.runs, self.sessions, work, self.push,
+        return Restart(work, self.core, self.agent_state, self.requests, self.runs, self.sessions.of,
+                       self.sessions.spawn, self.push,
                        lambda run: self.attached("commands").carry_out(run))  # fmt: skip
 
     def push(self, perception: Perception) -> bool:

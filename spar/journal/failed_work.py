@@ -26,6 +26,7 @@ from spar.loop.cycle import WorkingSession
 from spar.observe.logs import get_logger
 from spar.records.journal import Answer, DeadLetter, Doubt, Item, named
 from spar.runs.runs import Runs
+from spar.state.apply import Ledger
 from spar.types import Fault, Perception, replace
 
 log = get_logger("spar.recovery")
@@ -228,12 +229,14 @@ class Retries:
 
 
 class Suspects:
-    """The suspects of one agent."""
+    """The suspects of one agent. Args: session_of: returns a session; spawn: starts one that has work."""
 
-    __slots__ = ("_queue", "_sessions", "_trial")
+    __slots__ = ("_ledger", "_queue", "_session_of", "_spawn", "_trial")
 
-    def __init__(self, sessions: Any) -> None:
-        self._sessions = sessions
+    def __init__(
+        self, ledger: Ledger, session_of: Callable[[str], WorkingSession], spawn: Callable[[Any], object]
+    ) -> None:
+        self._ledger, self._session_of, self._spawn = ledger, session_of, spawn
         self._queue = deque[str]()  # sessions with suspects
         self._trial = ""  # the id of the suspect that is tried now
 
@@ -250,14 +253,14 @@ class Suspects:
         if piece.is_suspect:
             self._trial = piece.work
 
-    def end_trial(self, session: str, piece: WorkHandedOut, *, is_put_back: bool = False) -> None:
+    def end_trial(self, piece: WorkHandedOut, *, is_put_back: bool = False) -> None:
         """Note that the cycle of this piece has ended, and let the next suspect be tried.
 
-        Args: session: its session; is_put_back: that will try it again by itself, after a wait.
+        Args: is_put_back: its session will try it again by itself, after a wait.
         """
         if self._trial == piece.work:
             self._trial = ""
-            self.wake_next(session if is_put_back else "")
+            self.wake_next(piece.session if is_put_back else "")
 
     def wake_next(self, but: str = "") -> None:
         """Start the next session with a suspect, unless a trial goes on. Args: but: a session to skip."""
@@ -266,13 +269,12 @@ class Suspects:
             return
         for _ in range(len(queue)):
             key = queue.popleft()
-            session: WorkingSession | None = self._sessions.by_key.get(key)
-            if session is None or not session.state.suspects:
+            if (state := self._ledger.states.get(key)) is None or not state.suspects:
                 continue
             queue.append(key)
-            if key != but and session.has_suspects_to_try:
+            if key != but and (session := self._session_of(key)).has_suspects_to_try:
                 session.wake.set()
-                self._sessions.spawn(session)
+                self._spawn(session)
                 break
 
     def forget_trial(self) -> None:

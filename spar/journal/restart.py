@@ -49,16 +49,21 @@ class Restart:
     """Unfinished work of one agent, with what failed attempts left of it. `resumed` counts the cycles that went on."""
 
     __slots__ = ("_agent_state", "_carry_out", "_core", "_counted", "_ledger", "_release", "_requests", "_runs",
-                 "_sessions", "_timer", "_work", "doubts", "letters", "resumed", "retries", "suspects")  # fmt: skip
+                 "_session_of", "_spawn", "_timer", "_work", "doubts", "letters", "resumed", "retries",
+                 "suspects")  # fmt: skip
 
-    def __init__(self, core: Core, agent_state: AgentState, requests: Requests, runs: Runs, sessions: Any,
-                 work: Work, push: Callable[[Perception], bool], carry_out: Callable[[Run], None]) -> None:  # fmt: skip
+    def __init__(
+        self, work: Work, core: Core, agent_state: AgentState, requests: Requests, runs: Runs,
+        session_of: Callable[[str], WorkingSession], spawn: Callable[[Any], object],
+        push: Callable[[Perception], bool], carry_out: Callable[[Run], None],
+    ) -> None:  # fmt: skip
         self._core, self._ledger, self._agent_state, self._requests = core, core.ledger, agent_state, requests
-        self._runs, self._sessions, self._work, self._carry_out = runs, sessions, work, carry_out
+        self._runs, self._work, self._carry_out = runs, work, carry_out
+        self._session_of, self._spawn = session_of, spawn
         self.letters = DeadLetters(core, work, runs, self.hand_out)
         self.doubts = InDoubtCalls(core, work, push, self.follow)
         self.retries = Retries(core, requests, work, self.hand_out)
-        self.suspects = Suspects(sessions)
+        self.suspects = Suspects(core.ledger, session_of, spawn)
         self.resumed = 0
         self._release: Callable[[], None] = _nothing
         self._counted: Journal | None = None  # the journal in which the attempts of the last process are counted
@@ -243,7 +248,7 @@ class Restart:
         self, fact: WorkHandedOut | facts.MessagePlaced | facts.PerceptionAccepted, *, is_new: bool
     ) -> None:
         """Give work to its session, with its run if it has one."""
-        session: WorkingSession = self._sessions.of(fact.session)
+        session = self._session_of(fact.session)
         if isinstance(fact, facts.PerceptionAccepted):
             session.push(fact.perception)
         else:
@@ -252,7 +257,7 @@ class Restart:
             results, processed_ids = await self._before(item)
             if self._ledger.states.get(fact.session) is not state:  # it has gone to another process meanwhile
                 return
-            session = self._sessions.of(fact.session)  # another one, if it was removed without work meanwhile
+            session = self._session_of(fact.session)  # another one, if it was removed without work meanwhile
             run = None if item is None else self._runs.restore(item, results, is_new=is_new)
             if run is not None:
                 run.processed_ids |= processed_ids
@@ -264,7 +269,7 @@ class Restart:
                 self._carry_out(run)
             elif state.run != fact.run:
                 self._ledger.tell(fact)
-        self._sessions.spawn(session)
+        self._spawn(session)
 
     async def _before(self, item: Item | None) -> tuple[list[ActionResult], set[str]]:
         """Return the results of the earlier cycles of a run, and the ids of the perceptions that they processed."""

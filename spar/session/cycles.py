@@ -416,7 +416,7 @@ class SessionCycles(SessionWork):
             if run is not None and end is not None:
                 self._end(run, end, cycle)
         if cycle.interrupted is not None:
-            parts.recovery.restart.suspects.end_trial(self.key, cycle.interrupted, is_put_back=what == "again")
+            parts.recovery.restart.suspects.end_trial(cycle.interrupted, is_put_back=what == "again")
         if core.events.wanted[LoopCompleted]:
             at = core.clock.now()
             core.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=at, duration=duration, outcome=outcome,
