@@ -229,8 +229,7 @@ class AgentParts(Lifecycle):
         self.lifespan.apply(settings)
         if _is_limited(settings.budgets):
             self.attached("budgets")
-        runs.tells_early = settings.runs.are_told_early
-        if runs.tells_early:
+        if settings.runs.are_told_early:
             self.attached("interim")
         if settings.sessions.commands:
             self.attached("commands")

@@ -387,7 +387,7 @@ class Conversations(Conversing):
         self.transcripts = SessionTranscripts(
             core.name, core.clock, parts.requests, lambda: state.transcripts, parts.setup
         )
-        self.outbox = RunMessages(core, parts.requests, parts.reports, parts.runs, parts.installed,
+        self.outbox = RunMessages(core, parts.requests, parts.reports, parts.runs, attachments.by_name, parts.installed,
                                   attachments.has_growing)  # fmt: skip
         parts.runs.run_ended = self.run_ended
         self.hooks = SessionHooks(core, parts.requests, parts.reports, self.transcripts, sessions.has_work_of)

@@ -8,7 +8,7 @@ An attachment sends what runs say before their ends: blocks of their answers, li
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from spar.data.json_safe import plain
@@ -28,16 +28,17 @@ _REMEMBERED = 200
 class RunMessages:
     """Messages of one agent to people.
 
-    Args: installed: returns the part of an attachment, None where it is not installed; grows: returns whether people
-    see the answer of a run grow, by its id.
+    Args: attached: the attachments by name; installed: returns the part of one, attached now at the latest, None where
+    it is not installed; grows: returns whether people see the answer of a run grow, by its id.
     """
 
-    __slots__ = ("_core", "_installed", "_interim", "_reports", "_requests", "_runs", "grows")
+    __slots__ = ("_attached", "_core", "_installed", "_reports", "_requests", "_runs", "grows")
 
     def __init__(self, core: Core, requests: Requests, reports: ErrorReporter, runs: Runs,
-                 installed: Callable[[str], Any], grows: Callable[[str], bool]) -> None:  # fmt: skip
+                 attached: Mapping[str, Any], installed: Callable[[str], Any],
+                 grows: Callable[[str], bool]) -> None:  # fmt: skip
         self._core, self._reports, self._requests, self._runs = core, reports, requests, runs
-        self._installed, self.grows, self._interim = installed, grows, None
+        self._attached, self._installed, self.grows = attached, installed, grows
         runs.watch = self._watch
 
     def _watch(self, run: Run) -> None:
@@ -46,10 +47,11 @@ class RunMessages:
             interim.watch(run)
 
     def _interim_of(self, run: Run) -> Any:
-        """Return what sends messages of a run before its end; None while no run asked for such messages."""
-        if self._interim is None and (self._runs.tells_early or run.state.chosen.verbose):
-            self._interim = self._installed("interim")
-        return self._interim
+        """Return what sends messages of a run before its end; None while neither settings nor runs ask for such
+        messages."""
+        if (known := self._attached.get("interim")) is not None:
+            return known.part
+        return self._installed("interim") if run.state.chosen.verbose else None
 
     @property
     def is_guarded(self) -> bool:
@@ -142,8 +144,8 @@ class RunMessages:
 
     def forget(self, run: Run) -> None:
         """Send nothing more of a run that has ended."""
-        if self._interim is not None:
-            self._interim.forget(run)
+        if (interim := self._interim_of(run)) is not None:
+            interim.forget(run)
 
     def send_answer(self, run: Run, text: str) -> bool:
         """Send the answer of a run; return False if the run has sent that text already."""

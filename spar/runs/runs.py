@@ -167,8 +167,7 @@ class Runs:
     Attributes: find: returns the run with an id, None for an unknown one; open_run: the same of those that have not
         ended; timers: the limits of runs, and the timers that end them; earlier: returns the status of a run of an
         earlier or another process, after at most so many seconds (None: no limit), or raises LookupError; write_end:
-        journals the answer of a run; run_ended: sends, stores and records the end of a run; tells_early: whether people
-        are told of runs before their ends.
+        journals the answer of a run; run_ended: sends, stores and records the end of a run.
     """
 
     earlier: Callable[[str, float | None], Awaitable[RunStatus]]
@@ -176,12 +175,11 @@ class Runs:
     run_ended: Callable[[Run, End], None]
 
     __slots__ = ("__dict__", "_clock", "_core", "_events", "_in_a_row", "_keys", "_ledger", "_open",
-                 "_runs", "_size", "_sizes", "earlier", "run_ended", "tells_early", "timers", "watch",
+                 "_runs", "_size", "_sizes", "earlier", "run_ended", "timers", "watch",
                  "write_end")  # fmt: skip
 
     def __init__(self, core: Core, is_late: Callable[[Run, str], None]) -> None:
         self._core, self._events, self._clock, self._ledger = core, core.events, core.clock, core.ledger
-        self.tells_early = False
         self._runs: dict[str, Run] = {}
         self._open: dict[str, Run] = {}
         self.find, self.open_run = self._runs.get, self._open.get
