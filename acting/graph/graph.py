@@ -34,6 +34,8 @@ from heapq import heappop, heappush
 from itertools import chain
 from typing import Any, Final, Literal
 
+from msgspec import Struct, field
+
 from acting.graph.deadlock import Deadlocks, Stuck, reaches
 from acting.graph.index import Index
 from acting.graph.nodes import ENDED, HELD, NONE, Barrier, Gate, IndexNode, Node, ReadRequirement, Why
@@ -42,33 +44,29 @@ from spar.data.paths import Expression, Path, overlaps
 MOST_UNINDEXED: Final = 1 << 12  # so that the index is filled in a few milliseconds
 
 
-class Graph:
-    """The calls of one batch.
+class Graph(Struct, eq=False):
+    """The calls of one batch. `has(path, instance)` returns whether an instance sees a value at a path now.
 
     `ready` and `doomed` hold nodes of the class that was added; `pending` counts the proposed calls, which are neither
     ready nor ended, `open` those that were made ready and have not ended. `is_watched` says whether a call has ever
     waited for a value.
-
-    Args: has: returns whether an instance sees a value at a path now.
     """
 
-    def __init__(
-        self,
-        has: Callable[[Path, str | None], bool],
-        fallback: Literal["wait", "race"] = "wait",
-        earlier: Callable[[str], bool | None] = lambda id: None,
-    ) -> None:
-        self._has, self._fallback, self._earlier = has, fallback, earlier
-        self.known: dict[str, Node] = {}
-        self.ready: list[Any] = []
-        self.doomed: list[Any] = []
-        self.pending = self.open = self._count = 0
-        self.is_watched = False
-        self._unindexed: list[Node] | None = []  # the calls that write, before the first that reads
-        self._index = Index()
-        self._awaited: dict[str, list[Node]] = {}
-        self._suspects: list[tuple[int, Node]] = []  # a heap of calls whose values may never come
-        self._deadlocks: Deadlocks | None = None  # made when they are first looked for
+    _has: Callable[[Path, str | None], bool]
+    _fallback: Literal["wait", "race"] = "wait"
+    _earlier: Callable[[str], bool | None] = lambda id: None
+    known: dict[str, Node] = field(default_factory=dict)
+    ready: list[Any] = field(default_factory=list)
+    doomed: list[Any] = field(default_factory=list)
+    pending: int = 0
+    open: int = 0
+    is_watched: bool = False
+    _unindexed: list[Node] | None = field(default_factory=list)  # the calls that write, before the first that reads
+    _count: int = 0  # of the calls
+    _index: Index = field(default_factory=Index)
+    _awaited: dict[str, list[Node]] = field(default_factory=dict)
+    _suspects: list[tuple[int, Node]] = field(default_factory=list)  # a heap of calls whose values may never come
+    _deadlocks: Deadlocks | None = None  # made when they are first looked for
 
     def ended_well(self, id: str) -> bool:
         return self.known[id].ok if id in self.known else self._earlier(id) is True

@@ -21,7 +21,7 @@ from typing import Any, Final
 from acting.graph.graph import Graph
 from acting.graph.nodes import ATTEMPT, ENDED, HELD, MOVES
 from acting.run.attempt import copied_result, finish, pause_after
-from acting.run.call_state import IN_A_ROW, Step, weight
+from acting.run.call_state import IN_A_ROW, Step, date_at, weight
 from acting.run.checks import decode
 from acting.run.holds import RARE_KEYS, Confirm, Terms, release
 from acting.run.order import CallJournalWriter, Order
@@ -361,7 +361,7 @@ class Batch:  # at most 29 attributes: the interpreter looks those of an object 
             self._writer.ended(step, result)
         chosen, at, status = None, result.started_at, result.status
         if at is None or result.duration >= 0.001:
-            at = runtime.date_at(runtime.clock.monotonic())
+            at = date_at(runtime, runtime.clock.monotonic())
         if status == "ok" and result.reason != "detached":
             if step.target is not None or type(result.output) is Message:
                 result, chosen = writes.apply(step, result, at, is_alone=self._at_work <= 1)

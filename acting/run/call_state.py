@@ -273,7 +273,7 @@ class Step(Node, eq=False, kw_only=True, gc=False):
         """
         entry, scope, clock, arguments = self.entry, self.scope, runtime.clock, self.arguments
         now = clock.monotonic()
-        at = runtime.date if now <= runtime.date_until else runtime.date_at(now)
+        at = runtime.date if now <= runtime.date_until else date_at(runtime, now)
         self.number += 1
         if self.number == 1:
             self.began, self.started_at = now, at
@@ -287,10 +287,8 @@ class Step(Node, eq=False, kw_only=True, gc=False):
             publish(CallStarted(call=about, cycle_id=scope.cycle_id, run_id=self.run_id, attempt=self.number, at=at))
         if entry.context:
             arguments = {**arguments, entry.context: _tool_context(runtime, self, deadline)}
-        try:
-            send = _idle.pop()
-        except IndexError:  # each is in use, perhaps in another thread
-            send = _new_driver()
+        drivers = runtime.drivers
+        send = drivers.pop() if drivers else _new_driver()
         self.flight = RUNNING
         try:
             if entry.function is not None:
@@ -305,7 +303,7 @@ class Step(Node, eq=False, kw_only=True, gc=False):
             if type(waits_for) is not tuple:
                 self.started, self.deadline = _go_on(send.__self__, waits_for, context), deadline
                 return None
-            _idle.append(send)
+            drivers.append(send)
             ended = self.returned(waits_for[0], clock, runtime.limits.largest_result)
         self.flight = IDLE
         return ended
@@ -444,9 +442,6 @@ def _new_driver() -> Any:
     return driver.send
 
 
-_idle: list[Any] = []  # the `send` of drivers that have none
-
-
 @types.coroutine
 def _go_on(driver: Generator[Any, Any, None], waits_for: Any, context: Context) -> Generator[Any, Any, Any]:
     """Run a coroutine that waits for the future `waits_for` to its end in `context`; return its value."""
@@ -470,6 +465,14 @@ def weight(ended: CallResult) -> int:
         return _FAILED
     value = ended.output.data if type(ended.output) is Message else ended.output
     return 1 if value is None else 1 + weigh(value, IN_A_ROW * _VALUES) // _VALUES
+
+
+def date_at(runtime: Any, now: float) -> datetime:
+    """Return the wall time at a recent monotonic time; all within a millisecond have the same."""
+    if now > runtime.date_until:
+        runtime.date, runtime.date_until = runtime.clock.now(), now + 0.001
+    date: datetime = runtime.date
+    return date
 
 
 def _tool_context(runtime: Any, step: Step, deadline: float) -> ToolContext:

@@ -13,7 +13,6 @@ import asyncio
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime
 from functools import cached_property, partial
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
@@ -169,6 +168,7 @@ class Runtime:
         )
         self.copying = Slots(1)  # of the copies of large results, which go on slice by slice
         #: The slot of each resource, for as long as a call holds it or waits for it.
+        self.drivers: list[Any] = []  # the `send` of those that have no call (`run/call_state`)
         self._resources: WeakValueDictionary[str, Slots] = WeakValueDictionary()
         self._rates: dict[str, Rate] = {}
         # Each attempt gets a higher fence, so that a receiver can refuse a late request of an earlier attempt.
@@ -178,12 +178,6 @@ class Runtime:
         """Use this clock from now on. `date` is its wall time, which batches read at most once a millisecond."""
         self.clock, self.date, self.date_until = clock, clock.now(), -inf
         self.deadlines = Deadlines(clock)
-
-    def date_at(self, now: float) -> datetime:
-        """Return the wall time at a recent monotonic time; all within a millisecond have the same."""
-        if now > self.date_until:
-            self.date, self.date_until = self.clock.now(), now + 0.001
-        return self.date
 
     async def in_turn(self, copy: Callable[[], T]) -> T:
         """Make one slice of a copy and let others have their turn, other copies as well: each would add a slice to a
