@@ -22,6 +22,7 @@ from spar.records.approvals import DecidedError
 from spar.records.journal import Doubt, Item
 from spar.runs.run_log import RunEvent
 from spar.types import Perception
+from tests.journal.left import accept
 
 pytestmark = pytest.mark.process
 
@@ -356,9 +357,7 @@ async def test_a_session_that_comes_while_work_is_read_goes_on_with_its_open_cyc
         [agent] = nodes.agents
         message = Perception("slow one", session=session, kind="message")
         call = Call("slow", {"text": "slow one"}, id="begun")
-        await other.journal.commit(
-            facts.WorkAccepted(session=session, item=Item("left", message, "run", session)), "main"
-        )
+        await accept(other.journal, Item("left", message, "run", session))
         for fact in (
             facts.CycleOpened(session=session, cycle="cut", run="left", items=("left",), perceptions=(message,)),
             facts.Planned(session=session, cycle="cut", action=Action((call,), goal="slow one")),
@@ -393,7 +392,7 @@ async def test_what_was_begun_goes_on_before_a_message_that_comes_while_a_sessio
         [agent] = nodes.agents
         message = Perception("slow begun", session=session, kind="message")
         item = Item("begun", message, "run", session, past=("gone",))
-        await other.journal.commit(facts.WorkAccepted(session=session, item=item), "main")
+        await accept(other.journal, item)
         shared, has_asked, may_read = agent.core.shared, asyncio.Event(), asyncio.Event()
         reconcile = shared._reconcile
 

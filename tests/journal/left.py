@@ -50,3 +50,9 @@ def ended(call: Call, status: Any = "ok", output: Any = None, cycle: str = CUT) 
 def tell(journal: Any, kind: type[Fact], *, session: str = "main", agent: str = "main", **fields: Any) -> None:
     """Append a fact of an agent to a journal."""
     journal.append(kind(session=session, **fields), agent)
+
+
+async def accept(journal: Any, item: Item, *, agent: str = "main", **fields: Any) -> Item | None:
+    """Accept work of an agent durably; return the earlier item if it is not new."""
+    earlier: Item | None = await journal.commit(facts.WorkAccepted(session=item.session, item=item, **fields), agent)
+    return earlier

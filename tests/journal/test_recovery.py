@@ -23,7 +23,7 @@ from spar.testing import Hang, ScriptedPlanner, VirtualClock
 from spar.threads import SLICE
 from spar.types import ActionResult
 from tests.doubles import heard
-from tests.journal.left import accepted, ended, left_behind, opened, planned, started
+from tests.journal.left import accept, accepted, ended, left_behind, opened, planned, started
 
 effects: list[str] = []
 
@@ -926,10 +926,7 @@ async def test_others_have_their_turn_while_much_open_work_is_given_to_its_sessi
     memory = memory_at(tmp_path)
     async with memory:
         for number in range(4 * SLICE):
-            await memory.journal.commit(
-                facts.WorkAccepted(session="main", item=Item(f"m{number}", Perception("go"), session=f"s{number}")),
-                "main",
-            )
+            await accept(memory.journal, Item(f"m{number}", Perception("go"), session=f"s{number}"))
     agent = agent_at(tmp_path, clock)
     handed_out = [0]  # in each turn of the event loop, all in all
 

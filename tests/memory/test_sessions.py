@@ -19,6 +19,7 @@ from spar.records.run_options import RunOptions
 from spar.records.session import Origin, Reset, SessionRecord, SessionUse
 from spar.records.transcript import Entry
 from spar.types import CycleRecord, Perception, replace
+from tests.journal.left import accept, tell
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -31,9 +32,7 @@ async def say(memory: Memory, key: str, run: str, after: float = 0.0, reset: Res
     """A message as an agent accepts it, and what it leaves in the transcript."""
     at = NOW + timedelta(seconds=after)
     use = SessionUse(at, Origin("http", "", key), reset)
-    await memory.journal.commit(
-        facts.WorkAccepted(session="main", item=Item(run, Perception(run), "run", key, at=at), use=use), "main"
-    )
+    await accept(memory.journal, Item(run, Perception(run), "run", key, at=at), use=use)
     await memory.transcripts.append("main", key, run, [said(run)])
 
 
@@ -63,12 +62,8 @@ async def test_reading_begins_after_a_reset_and_what_stands_before_is_kept(memor
     await memory.transcripts.append("main", "alice", "r1", [Entry("compaction", {"summary": "old", "first_kept": 1})])
     assert await read(memory, "alice") == ["compaction", "r1"]
 
-    memory.journal.append(
-        facts.ConversationReset(
-            session="main", reset=Reset("x", "alice", 1, NOW, by="tom"), entries=(said("last words", "r1"),)
-        ),
-        "main",
-    )
+    reset = Reset("x", "alice", 1, NOW, by="tom")
+    tell(memory.journal, facts.ConversationReset, reset=reset, entries=(said("last words", "r1"),))
     assert await read(memory, "alice") == []
     await say(memory, "alice", "r2")
     assert await read(memory, "alice") == ["r2"]
@@ -91,9 +86,7 @@ async def test_what_a_run_of_before_still_adds_after_a_reset_is_refused(memory: 
 async def test_a_reset_takes_effect_once(memory: Memory) -> None:
     await say(memory, "alice", "r1")
     for name in ("x", "y"):
-        memory.journal.append(
-            facts.ConversationReset(session="main", reset=Reset(name, "alice", 1, NOW + timedelta(hours=1))), "main"
-        )
+        tell(memory.journal, facts.ConversationReset, reset=Reset(name, "alice", 1, NOW + timedelta(hours=1)))
     await say(memory, "alice", "r2", after=7200, reset=Reset("z", "alice", 1, NOW))
 
     record = await memory.sessions.get("main", "alice")
@@ -113,7 +106,7 @@ async def test_a_message_and_the_reset_before_it_are_one(memory: Memory) -> None
 
 async def test_a_reset_ends_the_work_of_its_conversation_for_good(memory: Memory) -> None:
     item = Item("r1", Perception("hello"), "run", "alice")
-    await memory.journal.commit(facts.WorkAccepted(session="main", item=item, use=SessionUse(NOW)), "main")
+    await accept(memory.journal, item, use=SessionUse(NOW))
     memory.journal.append(facts.RunAnswered(session="main", run="r1", answer={"status": "error"}))
     memory.journal.append(facts.ConversationReset(session="main", reset=Reset("x", "alice", 1, NOW)), "main")
     memory.journal.append(facts.WorkChanged(session="main", item=replace(item, attempts=1)), "main")
@@ -142,10 +135,7 @@ async def test_forgetting_deletes_what_is_kept_of_a_session_alone_and_the_file_s
                 run = f"{key}{n}"
                 await say(memory, key, run)
                 record = CycleRecord(f"c{run}", "main", key, NOW, 0.1, "acted")
-                memory.journal.append(
-                    facts.CycleWritten(session="main", cycle=f"c{run}", closing=Closing("acted", record, run_id=run)),
-                    "main",
-                )
+                tell(memory.journal, facts.CycleWritten, cycle=f"c{run}", closing=Closing("acted", record, run_id=run))
                 memory.journal.append(facts.RunAnswered(session="main", run=run, answer={"status": "ok"}))
                 told = RowChange("additions:main", run, {"items": [[0, {"blocks": ["what was told"]}]]})
                 memory.journal.append(facts.RowsChanged(changes=(told,)))
@@ -171,12 +161,7 @@ async def test_rows_of_sessions_without_a_transcript_go_with_time_unless_people_
     path = tmp_path / "m.db"
     async with Memory.open(f"sqlite:///{path}", ballast=0) as memory:
         for key in ("quiet", "named", "talked"):
-            await memory.journal.commit(
-                facts.WorkAccepted(
-                    session="main", item=Item(key, Perception("x"), "run", key, at=NOW), use=SessionUse(NOW)
-                ),
-                "main",
-            )
+            await accept(memory.journal, Item(key, Perception("x"), "run", key, at=NOW), use=SessionUse(NOW))
         named = await memory.sessions.get("main", "named")
         assert named is not None
         await memory.sessions.put("main", replace(named, title="Keep me"))

@@ -22,10 +22,10 @@ import apsw
 from memory import Memory
 from memory.engine import hash_chain
 from memory.sqlite import database
-from spar import facts
 from spar.errors import SparError
 from spar.records.journal import Item
 from spar.types import CycleRecord, Experience, Fault, Perception
+from tests.journal.left import accept
 from tests.storage.disk import empty
 from tests.storage.power import scratch
 from tests.storage.rows import Broken, text_of
@@ -43,10 +43,7 @@ async def fill(folder: Path, *, is_open: bool = False) -> None:
         began = datetime.now(UTC) - timedelta(hours=1)
         for number in range(40):
             await memory.keep("row", f"r{number}", {"text": text_of(f"r{number}", 300)})
-            await memory.journal.commit(
-                facts.WorkAccepted(session="main", item=Item(f"i{number}", Perception(text_of(f"i{number}", 200)))),
-                AGENT,
-            )
+            await accept(memory.journal, Item(f"i{number}", Perception(text_of(f"i{number}", 200))), agent=AGENT)
             await memory.store(Experience(text_of(f"e{number}", 200), id=f"e{number}"))
             at = began + timedelta(seconds=number)
             await memory.record(CycleRecord(f"c{number}", AGENT, "main", at, 0.1, "acted"))

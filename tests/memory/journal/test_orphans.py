@@ -16,7 +16,7 @@ from spar.protocols import Host
 from spar.records.journal import Closing, Item, Unfinished
 from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Action, Call, CallResult, Fault
-from tests.journal.left import tell
+from tests.journal.left import accept, tell
 
 GO = Call("note", {"text": "x"}, id="a")
 THEN = Call("note", {"text": "y"}, id="b")
@@ -26,7 +26,7 @@ async def die_in_a_cycle(path: Path, *, agent: str = "old") -> None:
     """A process of an agent dies in a cycle of which one call had ended."""
     async with Memory.open(f"sqlite:///{path}", durability="off") as memory:
         journal, item = memory.journal, Item("p", Perception("go", id="p"))
-        await journal.commit(facts.WorkAccepted(session="main", item=item), agent)
+        await accept(journal, item, agent=agent)
         cut = Unfinished("c-old", "main", (item.perception,), ("p",))
         journal.append(facts.CycleOpened.of(cut), agent)
 
@@ -143,11 +143,9 @@ async def test_a_second_living_agent_of_one_name_is_refused_and_the_first_goes_o
 async def test_work_that_is_too_large_is_refused_and_not_cut(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
         with pytest.raises(TooLargeError, match="perception 'big' is too large to be accepted: at most 16 MiB"):
-            await memory.journal.commit(
-                facts.WorkAccepted(session="main", item=Item("big", Perception("x" * (17 << 20), id="big"))), "main"
-            )
+            await accept(memory.journal, Item("big", Perception("x" * (17 << 20), id="big")))
         large = Perception("x" * (9 << 20), id="large")
-        await memory.journal.commit(facts.WorkAccepted(session="main", item=Item("large", large)), "main")
+        await accept(memory.journal, Item("large", large))
         [item] = await memory.journal.views.items("main")
 
     assert item.perception == large
@@ -156,15 +154,9 @@ async def test_work_that_is_too_large_is_refused_and_not_cut(tmp_path: Path) -> 
 async def test_keys_that_are_longer_than_a_column_stay_different(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
         one, two = ("k" * 70_000 + end for end in "12")
-        first = await memory.journal.commit(
-            facts.WorkAccepted(session="main", item=Item("a", Perception("x"), key=one)), "main"
-        )
-        second = await memory.journal.commit(
-            facts.WorkAccepted(session="main", item=Item("b", Perception("x"), key=two)), "main"
-        )
-        again = await memory.journal.commit(
-            facts.WorkAccepted(session="main", item=Item("c", Perception("x"), key=one)), "main"
-        )
+        first = await accept(memory.journal, Item("a", Perception("x"), key=one))
+        second = await accept(memory.journal, Item("b", Perception("x"), key=two))
+        again = await accept(memory.journal, Item("c", Perception("x"), key=one))
 
     assert first is second is None
     assert again is not None

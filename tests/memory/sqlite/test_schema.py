@@ -13,11 +13,12 @@ from memory.care.integrity import verify
 from memory.cycle_log.queries import FAILED
 from memory.engine import hash_chain
 from memory.sqlite import database, schema
-from spar import Agent, facts, tool
+from spar import Agent, tool
 from spar.errors import ConfigError, FencedError
 from spar.records.journal import Item
 from spar.records.transcript import Entry
 from spar.types import Credit, Experience, Feedback, Perception
+from tests.journal.left import accept
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -122,9 +123,7 @@ async def test_a_file_of_an_earlier_release_keeps_what_it_holds_and_takes_what_i
         assert await memory.load("cursor") == 7
         assert await memory.counts() == {"experiences": 1, "cycles": 1, "state": 1}
         await memory.store(Experience("the disk is full again"))
-        earlier = await memory.journal.commit(
-            facts.WorkAccepted(session="main", item=Item("p", Perception("hello"))), "main"
-        )
+        earlier = await accept(memory.journal, Item("p", Perception("hello")))
         assert earlier is None
     connection = open_at(path)
     assert schema.version(connection) == len(schema.STEPS) == 8

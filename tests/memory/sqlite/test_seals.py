@@ -22,7 +22,7 @@ from spar.records.session import SessionUse
 from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Perception
 from tests.effort import Effort
-from tests.journal.left import tell
+from tests.journal.left import accept, tell
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -38,7 +38,7 @@ async def fill(memory: Memory, number: int = 3) -> None:
         await memory.keep("approval", f"r{n}", {"n": n})
         await memory.save(f"cursor {n}", n)
         item = Item(f"i{n}", Perception("hello"), session=f"s{n}", key=f"k{n}")
-        await journal.commit(facts.WorkAccepted(session="main", item=item, use=SessionUse(NOW)), "main")
+        await accept(journal, item, use=SessionUse(NOW))
         journal.append(facts.CycleOpened(session="main", cycle=f"c{n}"), "main")
 
         tell(journal, facts.Planned, cycle=f"c{n}", action=Action((Call("note", {"n": n}, id=f"call{n}"),)))
