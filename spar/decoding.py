@@ -66,8 +66,7 @@ def encode(value: Any) -> bytes:
 def json_schema(kind: Any) -> dict[str, Any]:
     """Return the JSON schema of a type."""
     _resolve(kind)
-    schema: dict[str, Any] = _dedented(msgspec.json.schema(kind))
-    return schema
+    return dict(_dedented(msgspec.json.schema(kind)))
 
 
 def schema_components(kinds: Iterable[Any], *, ref_template: str) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
