@@ -232,7 +232,13 @@ class ApprovalQueue:
             raise
         except BaseException:
             self._over[row.id] = "its call ended while people were asked about it"
-            writing.add_done_callback(lambda writing: self._end(row.id))
+
+            def is_written(writing: asyncio.Task[None]) -> None:
+                if not writing.cancelled():
+                    writing.exception()  # nobody waits for it any more: asyncio would log it as an error
+                self._end(row.id)
+
+            writing.add_done_callback(is_written)
             raise
 
     async def answer(self, id: str, hold: float) -> Approval:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -260,7 +261,7 @@ async def left_over(made: Executor, store: Mortal) -> list[str]:
 @pytest.mark.parametrize("taken", ["before", "after"])
 @pytest.mark.parametrize("way", ["steered", "cancelled"])
 async def test_a_question_ends_with_its_call_also_while_it_is_being_written(
-    clock: VirtualClock, way: str, taken: str, says: bool
+    clock: VirtualClock, way: str, taken: str, says: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     world, store, events, told = World(), Held(), Events("main", clock=clock), list[str]()
     events.subscribe(ApprovalResolved, lambda event: told.append(event.decision))
@@ -291,6 +292,8 @@ async def test_a_question_ends_with_its_call_also_while_it_is_being_written(
     (asked,) = await pending(made)
     await answer(made, asked)
     assert statuses(await again) == ["ok"]
+    gc.collect()
+    assert caplog.messages == []
 
 
 async def test_a_question_whose_end_the_store_did_not_take_takes_no_answer_and_ends_later(clock: VirtualClock) -> None:
