@@ -254,7 +254,7 @@ class Approvals:
         """
         if any(row.cycle_id == parking.scope.cycle_id for row in self._rows.values.values()):
             for id in parking.replayed:  # an earlier process has stored them
-                del parking.steps[id]
+                parking.steps.pop(id, None)  # this may be the second try, after a cancellation
         if parking.steps:
             try:
                 row = await parking.record(self._rows.new_id("p"), self.queue.agent, self.queue.clock.now(), self.taint)
