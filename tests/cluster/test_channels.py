@@ -29,16 +29,19 @@ ALLOW = {"senders": {"allow": [{"senders": ["chat:*"], "trust": "untrusted"}]}}
 
 
 class Gated(MemoryChannel):
-    """Channel whose `send` waits until the test lets it. `sending` are the addresses that it is sending to."""
+    """Channel whose `send` waits until the test lets it. `sending` are the addresses that it is sending to, `ids` the
+    ids of all messages that it was given."""
 
     def __init__(self) -> None:
         super().__init__(ChannelLimits())
         self.may_send = asyncio.Event()
         self.may_send.set()
         self.sending: list[str] = []
+        self.ids: list[str] = []
 
     async def send(self, message: Outgoing) -> str:
         self.sending.append(message.address)
+        self.ids.append(message.id)
         await self.may_send.wait()
         return await super().send(message)
 
@@ -88,7 +91,7 @@ class World:
     async def answered(self, address: str, *texts: str) -> None:
         await until(lambda: len(self.channel.texts(address)) >= len(texts))
         assert self.channel.texts(address) == list(texts)
-        assert self.channel.attempts == len(self.channel.sent)  # nothing was sent twice
+        assert len(set(self.channel.ids)) == len(self.channel.ids)  # nothing was sent twice, nor begun to be
 
 
 def of(agent: Agent) -> Channels:
