@@ -11,7 +11,7 @@ import functools
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from datetime import time as Time
 from typing import Any, Protocol
 
@@ -175,3 +175,30 @@ def zone_named(name: str) -> tzinfo | None:
     except (ValueError, OSError, KeyError):
         hint = 'known: "local", "UTC", or a name like "Europe/Berlin"'
         raise ValueError(f"no time zone is named {name!r:.100}; {hint}") from None
+
+
+def last_time(at: Time, now: datetime, zone: tzinfo | None) -> datetime:
+    """Return the last moment, at or before `now`, when a wall clock showed this time of the day; see `moment_of`."""
+    today = now.astimezone(zone).date()
+    for days in (0, 1):
+        moment = moment_of(datetime.combine(today - timedelta(days), at), zone)
+        if moment <= now:
+            return moment
+    return moment_of(datetime.combine(today - timedelta(2), at), zone)  # the time zone set the date back
+
+
+def moment_of(reading: datetime, zone: tzinfo | None) -> datetime:
+    """Return the first moment (UTC) at which a wall clock shows this reading or a later one.
+
+    Daylight saving follows cron(8): a reading that is skipped counts right after the change, one that comes twice
+    counts the first time. Args: zone: the time zone; None for that of the system.
+    """
+    wall = reading.replace(tzinfo=zone)
+    late, early = wall.astimezone(UTC), wall.replace(fold=1).astimezone(UTC)
+    if late <= early:  # it is not skipped
+        return late
+    before = early.astimezone(zone).utcoffset()
+    while late - early > timedelta(seconds=1):  # the offset changes in between
+        middle = early + (late - early) / 2
+        early, late = (middle, late) if middle.astimezone(zone).utcoffset() == before else (early, middle)
+    return late.replace(microsecond=0)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
+from spar.clock import moment_of
 from spar.errors import ConfigError
 
 Following = Callable[[datetime], datetime | None]
 
 MOMENT = timedelta(microseconds=1)
-SECOND = timedelta(seconds=1)
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 EXAMPLE = 'an example: cron = "0 9 * * mon-fri" (minute, hour, day of month, month, weekday)'
 
@@ -103,25 +103,12 @@ def _by_the_wall(triggers: tuple[Any, ...], zone: tzinfo) -> Following:
         while reading is not None:
             reading = _first(triggers, reading + MOMENT)
             if reading is not None:
-                tick = _read_at(reading, zone)
+                tick = moment_of(reading, zone)
                 if tick > moment:
                     return tick
         return None
 
     return after
-
-
-def _read_at(reading: datetime, zone: tzinfo) -> datetime:
-    """Return the moment at which the local clock first shows this time, or skips it."""
-    wall = reading.replace(tzinfo=zone)
-    late, early = wall.astimezone(UTC), wall.replace(fold=1).astimezone(UTC)
-    if late <= early:  # it is not in a skipped hour
-        return late
-    before = early.astimezone(zone).utcoffset()
-    while late - early > SECOND:  # the offset changes in between
-        middle = early + (late - early) / 2
-        early, late = (middle, late) if middle.astimezone(zone).utcoffset() == before else (early, middle)
-    return late.replace(microsecond=0)
 
 
 def _first(triggers: tuple[Any, ...], moment: datetime) -> datetime | None:

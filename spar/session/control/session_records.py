@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from datetime import UTC, datetime, time, timedelta, tzinfo
+from datetime import datetime
 from typing import Any, Final, Literal
 
-from spar.clock import time_of_day, zone_named
+from spar.clock import last_time, time_of_day, zone_named
 from spar.data.bounded import BoundedDict
 from spar.errors import NotReadyError
 from spar.journal.state.agent_state import AgentState
@@ -35,7 +35,6 @@ LONGEST_TITLE: Final = 200
 
 #: Seconds after which a refused message may be sent again.
 _AGAIN_AFTER = 1.0
-_SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
 
 
 class Forgetting:
@@ -173,10 +172,9 @@ class SessionRecords:
     async def _why_over(self, record: SessionRecord, now: datetime) -> Literal["", "idle", "daily"]:
         """Return why a conversation is over by itself; "" while it continues."""
         settings = self._core.settings.sessions
-        if settings.reset_at != "off":
-            hour, zone = time_of_day(settings.reset_at), zone_named(settings.timezone)
-            if is_over(record.began_at, now, hour, zone):
-                return "daily"
+        at = None if settings.reset_at == "off" else time_of_day(settings.reset_at)
+        if at is not None and record.began_at < last_time(at, now, zone_named(settings.timezone)):
+            return "daily"
         if is_idle(record.used_at, now, settings.idle):
             last = await self._transcripts.last_at(record.key)  # a long run may have ended later
             return "idle" if last is None or is_idle(last, now, settings.idle) else ""
@@ -266,41 +264,6 @@ def _decrement(counter: dict[str, int], key: str) -> None:
 def is_idle(used_at: datetime, now: datetime, idle: float) -> bool:
     """Return whether the last use was at least `idle` seconds ago; 0 means never."""
     return idle > 0 and (now - used_at).total_seconds() >= idle
-
-
-def is_over(began_at: datetime, now: datetime, at: time | None, zone: tzinfo | None) -> bool:
-    """Return whether the hour `at` has passed since a conversation began; None means never."""
-    return at is not None and began_at < last_tick(at, now, zone)
-
-
-def last_tick(at: time, now: datetime, zone: tzinfo | None) -> datetime:
-    """Return the last time, at or before `now`, when a wall clock showed this hour of the day.
-
-    Daylight saving follows cron(8): an hour that is skipped counts right after the change, an hour that comes twice
-    counts the first time. Args: zone: the time zone; None for that of the system.
-    """
-    today = now.astimezone(zone).date()
-    for days in (0, 1):
-        tick = _tick(datetime.combine(today - days * _DAY, at), zone)
-        if tick <= now:
-            return tick
-    return _tick(datetime.combine(today - 2 * _DAY, at), zone)  # the time zone set the date back
-
-
-def _tick(reading: datetime, zone: tzinfo | None) -> datetime:
-    """Return the first moment at which the wall clock shows this reading or a later one."""
-    late, early = _at(reading, zone), _at(reading.replace(fold=1), zone)
-    if late <= early:  # the reading exists
-        return late
-    before = early.astimezone(zone).utcoffset()
-    while late - early > _SECOND:  # bisect for the moment when the clock changes
-        middle = early + (late - early) / 2
-        early, late = (middle, late) if middle.astimezone(zone).utcoffset() == before else (early, middle)
-    return late.replace(microsecond=0)
-
-
-def _at(reading: datetime, zone: tzinfo | None) -> datetime:
-    return (reading if zone is None else reading.replace(tzinfo=zone)).astimezone(UTC)
 
 
 #: The options of a run that concern its planner.
