@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,23 +14,33 @@ from memory.postgres.store import PostgresMemory
 from spar import Agent
 from spar.ports.budgets import BudgetError, BudgetRefusal
 from spar.protocols import Context
+from tests.cluster.test_network import ShiftedClock
 
 pytestmark = pytest.mark.process
 
+Node = Callable[..., Agent]
 
-def node(url: str, **hour: int) -> Agent:
+
+@pytest.fixture
+def node(url: str) -> Node:
+    """Return what makes a node. By the clock of all it is half past: no test goes over into the next hour."""
+    clock = ShiftedClock((30 - datetime.now(UTC).minute) / 60)
+    return partial(node_on, url, clock)
+
+
+def node_on(url: str, clock: ShiftedClock, **hour: int) -> Agent:
     async def plan(context: Context) -> None:
         return None
 
     settings: dict[str, Any] = {"budgets": {"hour": hour}}
     memory = PostgresMemory(url, nodes=True)
-    return Agent(plan=plan, memory=memory, loop_interval="off", name="main", settings=settings)
+    return Agent(plan=plan, memory=memory, loop_interval="off", name="main", settings=settings, clock=clock)
 
 
-async def test_requests_of_all_nodes_together_stay_within_a_budget_and_use_it_up(url: str) -> None:
+async def test_requests_of_all_nodes_together_stay_within_a_budget_and_use_it_up(node: Node) -> None:
     held: list[Any] = []
     done: list[Any] = []
-    async with node(url, requests=10, tokens=1_000) as first, node(url, requests=10, tokens=1_000) as second:
+    async with node(requests=10, tokens=1_000) as first, node(requests=10, tokens=1_000) as second:
 
         async def ask(agent: Agent) -> bool:
             try:
@@ -53,8 +66,8 @@ async def test_requests_of_all_nodes_together_stay_within_a_budget_and_use_it_up
         assert used["tokens"] == 500
 
 
-async def test_calls_of_another_node_count_a_second_later(url: str) -> None:
-    async with node(url, calls=3) as first, node(url, calls=3) as second:
+async def test_calls_of_another_node_count_a_second_later(node: Node) -> None:
+    async with node(calls=3) as first, node(calls=3) as second:
         for _ in range(3):
             charge = first.budgets.demand("c1", is_effect=False)
             assert not isinstance(charge, BudgetRefusal)

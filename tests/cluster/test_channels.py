@@ -20,7 +20,7 @@ from spar.events import MessageSent
 from spar.health.reported import alert_quarantines
 from spar.ports.channel import ChannelLimits, ChannelSpec, NotifierSpec, Outgoing
 from spar.testing import MemoryChannel
-from tests.cluster.test_doors import until
+from tests.cluster.test_doors import are_shared_out, until
 from tests.cluster.test_losses import lose
 
 pytestmark = pytest.mark.process
@@ -105,9 +105,8 @@ async def world_on(url: str, number: int = 2, settings: Any = ALLOW) -> AsyncIte
     async with AsyncExitStack() as stack:
         for _ in range(number):
             world.agents.append(await stack.enter_async_context(world.agent()))
-        counts = [agent.memory.nodes.snapshot for agent in world.agents]
-        await until(lambda: sum(numbers := [count()["partitions"] for count in counts]) == 256 and min(numbers) > 0)
-        await until(lambda: sum(bool(of(agent).supervisors) for agent in world.agents) == 1)
+        await until(lambda: are_shared_out(world.agents))
+        await until(lambda: all(bool(of(agent).supervisors) == agent.core.owns(OWNER) for agent in world.agents))
         yield world
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memory.postgres.cluster import lease
-from memory.postgres.cluster.decisions import partition_of
+from memory.postgres.cluster.decisions import _shares, partition_of
 from memory.postgres.store import PostgresMemory
 from spar import Action, Agent, Call, facts, tool
 from spar.clock import Clock
@@ -89,6 +89,13 @@ def has_begun(agent: Agent, session: str, number: int = 1) -> bool:
     return len(runs) == number and runs[0].started_at is not None
 
 
+def are_shared_out(agents: Sequence[Agent]) -> bool:
+    """Return whether each agent has all that it is to have: none of it goes to another one while these live."""
+    own = [agent.memory.nodes.ownership for agent in agents]
+    shares = _shares(frozenset([each.token for each in own]))
+    return all(sorted(each.partitions) == shares.get(each.token) for each in own)
+
+
 async def is_shown_running(agent: Agent, session: str) -> bool:
     return (await agent.conversations.control.show(session)).state == "running"
 
@@ -100,8 +107,7 @@ async def nodes_on(url: str, number: int = 2) -> AsyncIterator[Nodes]:
     async with AsyncExitStack() as stack:
         for _ in range(number):
             nodes.agents.append(await stack.enter_async_context(nodes.agent(url)))
-        counts = [agent.memory.nodes.snapshot for agent in nodes.agents]
-        await until(lambda: sum(numbers := [count()["partitions"] for count in counts]) == 256 and min(numbers) > 0)
+        await until(lambda: are_shared_out(nodes.agents))
         yield nodes
 
 
@@ -258,8 +264,8 @@ async def test_who_follows_a_run_of_another_node_gets_its_events_as_they_come_an
         readers = [asyncio.create_task(read(agent, run.run_id, events))
                    for agent, events in ((other, here), (owner, there))]  # fmt: skip
         await until(lambda: bool(here) and here[-1].data.get("phase") == "start" and here[-1].stream == "tool")
+        await until(lambda: there == here)
         assert [event.stream for event in here].count("gap") == 0
-        assert here == there
         token = owner.memory.nodes.ownership.token
         await other.memory.nodes.drain(token)
         await until(lambda: bool(owner.memory.nodes.ownership.leaving))

@@ -18,6 +18,7 @@ from spar.protocols import Context, Host
 from spar.protocols.tools import Resources
 from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Perception
+from tests.cluster.test_doors import are_shared_out
 
 pytestmark = pytest.mark.process
 
@@ -30,7 +31,17 @@ async def nodes(url: str) -> AsyncIterator[list[ClusterNodes]]:
         yield [memory.nodes for memory in (a, b) if memory.nodes is not None]
 
 
-async def test_nodes_have_a_resource_one_after_the_other_in_the_order_of_asking(nodes: list[ClusterNodes]) -> None:
+async def until_asked(url: str, number: int) -> None:
+    """Wait until the database knows that so many have a resource or wait for one."""
+    query = "SELECT count(*) FROM resource"
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(60):
+        while await (await connection.execute(query)).fetchone() != (number,):
+            await asyncio.sleep(0.01)
+
+
+async def test_nodes_have_a_resource_one_after_the_other_in_the_order_of_asking(
+    nodes: list[ClusterNodes], url: str
+) -> None:
     a, b = nodes
     order: list[str] = []
 
@@ -44,10 +55,11 @@ async def test_nodes_have_a_resource_one_after_the_other_in_the_order_of_asking(
     give_back = await a.acquire("main", "printer")
     (await b.acquire("main", "scanner"))()
     (await b.acquire("other", "printer"))()
+    await until_asked(url, 1)
     tasks = []
     for name, node in (("b1", b), ("a1", a), ("b2", b)):
         tasks.append(asyncio.create_task(use(node, name)))
-        await asyncio.sleep(0.1)
+        await until_asked(url, 1 + len(tasks))
     assert order == []
     give_back()
     async with asyncio.timeout(60):
@@ -62,7 +74,7 @@ async def test_a_resource_of_a_lost_node_is_free_and_who_gave_up_waiting_holds_u
     await a.acquire("main", "printer")
     impatient = asyncio.create_task(b.acquire("main", "printer"))
     waiting = asyncio.create_task(b.acquire("main", "printer"))
-    await asyncio.sleep(0.1)
+    await until_asked(url, 3)
     impatient.cancel()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SELECT pg_terminate_backend(backend::int) FROM node WHERE token = %s", (a.ownership.token,))
@@ -112,9 +124,10 @@ async def test_calls_of_two_nodes_overlap_only_on_resources_of_one_node(url: str
         return Agent(plan=plan, tools=[print_page], memory=memory, loop_interval="off", name="main")
 
     async with node() as first, node() as second, asyncio.timeout(60):
-        while min(agent.memory.nodes.snapshot()["partitions"] for agent in (first, second)) == 0:
+        while not are_shared_out((first, second)):
             await asyncio.sleep(0.02)
-        receipts = [await first.submit("print", session=f"s{index}") for index in range(12)]
+        of_each = [[name for name in map(str, range(200)) if agent.core.owns(name)][:6] for agent in (first, second)]
+        receipts = [await first.submit("print", session=name) for names in zip(*of_each, strict=True) for name in names]
         for receipt in receipts:
             assert (await first.wait(receipt.run_id)).output == "done"
     assert most == (1 if resource == "printer" else 2)
