@@ -36,20 +36,23 @@ _PAGE, _CYCLES = 10_000, 1_000
 class Forks:
     """Forks of the sessions of one agent. Args: conversations: returns the parts of its messages."""
 
-    __slots__ = ("_conversations", "_core", "_is_guarding", "_setup", "_state")
+    __slots__ = ("_conversations", "_core", "_is_guarding", "_making", "_setup", "_state")
 
     def __init__(self, core: Core, setup: Setup, state: AgentState, conversations: Callable[[], Conversing]) -> None:
         self._core, self._setup, self._state, self._conversations = core, setup, state, conversations
         self._is_guarding = False
+        self._making = set[str]()  # names of copies that are being made
 
     async def open(self) -> None:
         """Ask about the calls of the forked sessions of earlier processes, if there is one."""
-        rows = self._state.rows_of(_OWNER)
-        for key in () if rows is None else await rows.list():
-            if rows is not None and await self._conversations().records.find(key) is None:
-                rows.drop(key)
-            else:
-                self._guard()
+        rows, sessions = self._state.rows_of(_OWNER), self._conversations().records.store
+        if rows is not None and sessions is not None:
+            for key in await rows.list():
+                if await self._conversations().records.find(key) is not None:
+                    self._guard()
+                else:  # it was forgotten, or its copying was cut off
+                    await sessions.forget(self._core.name, key)
+                    rows.drop(key)
 
     async def fork(self, key: str, at: str = "", name: str = "", by: str = "") -> SessionRecord:
         """Copy a session under another key and return the copy.
@@ -60,22 +63,35 @@ class Forks:
             is taken, or a memory that keeps no sessions; TransientError.
         """
         state = self._state
-        original, store, rows = await self._conversations().records.get(key), state.transcripts, state.rows_of(_OWNER)
-        if store is None or self._conversations().records.store is None or rows is None:
+        records, store, rows = self._conversations().records, state.transcripts, state.rows_of(_OWNER)
+        original, sessions = await records.get(key), records.store
+        if store is None or sessions is None or rows is None:
             raise ConflictError("the memory keeps no sessions: none of them can be forked")
         entries = await self._entries(store, key)
         if at:
             entries = await self._until(await self._cycle(key, at), entries)
         begun = max((number for number, entry in enumerate(entries, 1) if entry.kind == "reset"), default=0)
         name = name or await self._free_name(key)
-        async with self._conversations().records.forgetting.refusing(name):
-            if await self._conversations().records.find(name) is not None or await store.tail(self._core.name, name, 1):
-                raise ConflictError(f"a session {name!r:.300} exists already: choose another name")
-            rows.keep(name, {"of": key, "at": at, "by": by})
-            self._guard()
-            await self._write(store, name, entries[begun:])
-            record = await self._conversations().records.change(name, title=original.title, defaults=original.defaults,
-                                                origin=Origin(DOOR, key, by))  # fmt: skip
+        taken = ConflictError(f"a session {name!r:.300} exists already: choose another name")
+        if name in self._making:
+            raise taken
+        self._making.add(name)
+        try:
+            async with records.forgetting.refusing(name):
+                is_begun = name in await rows.list()  # if it has no record, its copying was cut off
+                if await records.find(name) is not None:
+                    raise taken
+                if is_begun:
+                    await sessions.forget(self._core.name, name)
+                elif await store.tail(self._core.name, name, 1):
+                    raise taken
+                rows.keep(name, {"of": key, "at": at, "by": by})
+                self._guard()
+                await self._write(store, name, entries[begun:])
+                record = await records.change(name, title=original.title, defaults=original.defaults,
+                                              origin=Origin(DOOR, key, by))  # fmt: skip
+        finally:
+            self._making.discard(name)
         self._core.log.info("session forked", agent=self._core.name, session=key, fork=name, by=by,
                                   entries=len(entries) - begun)  # fmt: skip
         return record
@@ -84,7 +100,7 @@ class Forks:
         """Return a key that no session has."""
         for number in count(1):
             name = f"{key[:240]}-fork{number}"
-            if await self._conversations().records.find(name) is None:
+            if name not in self._making and await self._conversations().records.find(name) is None:
                 return name
         raise AssertionError  # there is always a next number
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from memory.care.integrity import verify
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.config.tables.agent import ForkSettings
 from spar.config.tables.settings import Settings
-from spar.errors import ConflictError
+from spar.errors import ConflictError, TransientError
 from spar.records.transcript import Entry
 from spar.review.pending_approvals import approver_of
 from spar.testing import VirtualClock
@@ -183,6 +184,48 @@ async def test_what_cannot_be_copied_is_refused_in_a_sentence(world: World, cloc
         await say(agent, "hello")
         with pytest.raises(ConflictError, match="the memory keeps no sessions: none of them can be forked"):
             await agent.forks.fork("alice")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_copy_that_was_cut_off_leaves_its_name_free_and_nothing_of_its_conversation(
+    world: World, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    async with world.agent() as agent:
+        await say(agent, "pay 1")
+        await say(agent, "pay 2")
+        kind, runs = type(agent.agent_state.transcripts), list[str]()
+        append = kind.append
+
+        async def cut_off(self: Any, agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> None:
+            runs.append(run_id)
+            if len(runs) == 2:
+                raise TransientError("cut off")
+            await append(self, agent, session, run_id, entries)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(kind, "append", cut_off)
+            for name in ("", "copy"):
+                with pytest.raises(TransientError, match="cut off"):
+                    await agent.forks.fork("alice", name=name)
+                runs.clear()
+        if not restarts:
+            await agent.forks.fork("alice", name="copy")
+            assert (await agent.forks.fork("alice")).key == "alice-fork1"
+            assert await talk(agent, "copy") == await talk(agent, "alice-fork1") == await talk(agent, "alice")
+    async with world.agent() as agent:
+        expected = [] if restarts else ["alice-fork1", "copy"]
+        assert sorted(row.session for row in await agent.memory.transcripts.sessions("main")) == ["alice", *expected]
+        assert ("before_call" in agent.hooks.used) is not restarts
+
+
+async def test_of_copies_of_one_name_at_once_one_is_made(world: World) -> None:
+    async with world.agent() as agent:
+        await say(agent, "pay 1")
+        made = await asyncio.gather(*(agent.forks.fork("alice", name="copy") for _ in range(3)), return_exceptions=True)
+        assert sorted(type(one).__name__ for one in made) == ["ConflictError", "ConflictError", "SessionRecord"]
+        assert await talk(agent, "copy") == await talk(agent, "alice")
+        copies = await asyncio.gather(*(agent.forks.fork("alice") for _ in range(2)))
+        assert [copy.key for copy in copies] == ["alice-fork1", "alice-fork2"]
 
 
 async def test_a_copy_has_the_present_conversation_with_its_summary_before_what_that_kept(world: World) -> None:
