@@ -18,6 +18,7 @@ from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.ports.any_part import has
+from spar.ports.nodes import nodes_of
 from spar.ports.phases import OptionalTool
 from spar.ports.store import DurableStore, TranscriptStore
 from spar.records.session import Origin, SessionRecord
@@ -44,9 +45,12 @@ class Forks:
         self._making = set[str]()  # names of copies that are being made
 
     async def open(self) -> None:
-        """Ask about the calls of the forked sessions of earlier processes, if there is one."""
+        """Ask about the calls of forked sessions, if there are some of earlier processes or may be some of other
+        nodes."""
         rows, sessions = self._state.rows_of(_OWNER), self._conversations().records.store
-        if rows is not None and sessions is not None:
+        if nodes_of(self._state.memory) is not None:
+            self._guard()
+        elif rows is not None and sessions is not None:
             for key in await rows.list():
                 if await self._conversations().records.find(key) is not None:
                     self._guard()
@@ -72,6 +76,9 @@ class Forks:
             entries = await self._until(await self._cycle(key, at), entries)
         begun = max((number for number, entry in enumerate(entries, 1) if entry.kind == "reset"), default=0)
         name = name or await self._free_name(key)
+        if (owner := self._core.owner_of(name)) is not None:
+            await owner.ask(name, "fork", key=key, at=at, by=by)
+            return await records.get(name)
         taken = ConflictError(f"a session {name!r:.300} exists already: choose another name")
         if name in self._making:
             raise taken

@@ -42,6 +42,10 @@ async def _judge(conversations: Any, session: str, about: str, success: bool, wh
     await conversations.parts.attached("learning").give(about, success, why, by=by)
 
 
+async def _fork(conversations: Any, session: str, key: str, at: str, by: str) -> None:
+    await conversations.parts.attached("forks").fork(key, at, session, by)
+
+
 async def _forget(conversations: Any, session: str, by: str) -> Any:
     return await conversations.control.forget(session, by)
 
@@ -77,6 +81,7 @@ _DOERS: Final[Mapping[str, Doer]] = {
     "change": _change,
     "events": _events,
     "feedback": _judge,
+    "fork": _fork,
     "forget": _forget,
     "letter": _answer_letter,
     "resolve": _resolve,

@@ -206,6 +206,24 @@ async def test_a_session_is_reset_changed_and_forgotten_at_another_node(url: str
                 await agent.wait(run.run_id, 0)
 
 
+async def test_a_fork_is_made_once_and_asks_about_its_calls_at_any_node(url: str) -> None:
+    async with nodes_on(url) as nodes:
+        nodes.may_end.set()
+        session, fork = nodes.session_of(0), nodes.session_of(1, "fork")
+        run = await nodes.agents[0].submit("slow one", session=session)
+        await nodes.ended(0, run.run_id)
+        made = await asyncio.gather(
+            *(agent.forks.fork(session, name=fork) for agent in nodes.agents), return_exceptions=True
+        )
+        assert sorted(type(one).__name__ for one in made) == ["ConflictError", "SessionRecord"]
+        for text in ("slow two", "slow three"):  # the second one at a node that has taken the fork over
+            await nodes.ended(0, (await nodes.agents[0].submit(text, session=fork)).run_id)
+            await nodes.agents[1].memory.nodes.drain(nodes.agents[1].memory.nodes.ownership.token)
+            await until(lambda: nodes.agents[0].core.owns(fork))
+        assert nodes.done == ["slow one"]
+        assert len(nodes.agents[0].approvals.list()) == 2
+
+
 async def test_feedback_at_another_node_is_learnt_from_by_the_owner(url: str) -> None:
     async with nodes_on(url) as nodes:
         owner, other = nodes.agents
