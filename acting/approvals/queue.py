@@ -60,7 +60,7 @@ class ApprovalQueue:
         self._answered = asyncio.Event()  # another one for each answer
         self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
         self._is_open, self._may_wait = False, True
-        self._tasks = Tasks()  # that write new rows and ends of questions
+        self.tasks = Tasks()  # that write new rows, ends of questions, and calls that wait for people
         #: Questions whose calls are over, with the reason, as long as the store has not taken their end.
         self._over: dict[str, str] = {}
         #: Called with each approval that got an answer or expired.
@@ -103,8 +103,8 @@ class ApprovalQueue:
         self._is_open, self._may_wait = False, True
         for id in builtins.list(self._timers):
             self._disarm(id)
-        while self._tasks:
-            tasks = builtins.list(self._tasks)
+        while self.tasks:
+            tasks = builtins.list(self.tasks)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -225,7 +225,7 @@ class ApprovalQueue:
 
     async def _add(self, row: Approval) -> None:
         """Store a question. If its caller does not wait for that, or the store does not answer, withdraw it."""
-        writing = self._tasks.start(self._rows.add(row), "question to people")
+        writing = self.tasks.start(self._rows.add(row), "question to people")
         try:
             await asyncio.shield(writing)
         except ValueError:  # the store has not taken it
@@ -342,7 +342,7 @@ class ApprovalQueue:
     def _end(self, id: str) -> None:
         """Write the end of a question now, in place of its timer."""
         self._disarm(id)
-        self._tasks.start(self._close(id), "end of a question")
+        self.tasks.start(self._close(id), "end of a question")
 
     def _wake(self) -> None:
         """Let those that wait for answers look at their questions again."""

@@ -9,6 +9,7 @@ nothing twice.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -73,7 +74,7 @@ class Parking(Struct, eq=False):
     """The calls that one batch leaves without an answer, collected while it runs, in the order in which they ended.
 
     `all_steps` are all calls of the batch; `ended_well` returns whether the call with an id has ended well; `replayed`
-    are the ids of those that the journal has as parked.
+    are the ids of those that the journal has as parked; `storing` is the task that stores the calls.
     """
 
     scope: Scope
@@ -83,6 +84,7 @@ class Parking(Struct, eq=False):
     writer: CallJournalWriter | None
     steps: dict[str, Step] = field(default_factory=dict)
     replayed: set[str] = field(default_factory=set)
+    storing: asyncio.Task[None] | None = None
     _needs: dict[str, frozenset[str]] = field(default_factory=dict)  # the approvals that each of them waits for
     _writers: PathIndex[frozenset[str]] = field(
         default_factory=partial(PathIndex, or_)
@@ -249,12 +251,18 @@ class Approvals:
     async def leave_behind(self, parking: Parking) -> None:
         """Store the calls that a batch leaves at its end, and drop the records and questions of those that have ended.
 
-        The parked calls are written to the journal together with storing them. Calls that cannot be stored are denied,
-        and their approvals become void.
+        That is done once, whether the batch is cancelled meanwhile or not: a store may take also what nobody waits for.
         """
+        if parking.storing is None:
+            parking.storing = self.queue.tasks.start(self._leave_behind(parking), "calls that wait for people")
+        await asyncio.shield(parking.storing)
+
+    async def _leave_behind(self, parking: Parking) -> None:
+        """Store the calls; their ends are written to the journal together with that. Those that cannot be stored are
+        denied, and their approvals become void."""
         if any(row.cycle_id == parking.scope.cycle_id for row in self._rows.values.values()):
             for id in parking.replayed:  # an earlier process has stored them
-                parking.steps.pop(id, None)  # this may be the second try, after a cancellation
+                del parking.steps[id]
         if parking.steps:
             try:
                 row = await parking.record(self._rows.new_id("p"), self.queue.agent, self.queue.clock.now(), self.taint)

@@ -314,6 +314,76 @@ async def test_a_question_whose_end_the_store_did_not_take_takes_no_answer_and_e
     assert await left_over(made, store) == ["void"]
 
 
+class Stopping(Mortal):
+    """A store that stops at a change until it may go on, and makes it also when nobody waits any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stops_at, self.may_go_on, self.is_stopped = "", asyncio.Event(), asyncio.Event()
+
+    async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
+        return await self._later(f"keep {kind}", super().keep(kind, id, value, expect=expect))
+
+    async def drop(self, kind: str, id: str) -> bool:
+        return await self._later(f"drop {kind}", super().drop(kind, id))
+
+    async def _later(self, what: str, work: Any) -> Any:
+        async def change() -> Any:
+            if what == self.stops_at:
+                self.is_stopped.set()
+                await self.may_go_on.wait()
+            return await work
+
+        return await asyncio.shield(asyncio.ensure_future(change()))
+
+
+async def cut_while(store: Stopping, stops_at: str, acting: Any) -> None:
+    """Cancel a cycle while the store holds back a change; then let the store go on."""
+    store.stops_at, task = stops_at, asyncio.ensure_future(acting)
+    await store.is_stopped.wait()
+    task.cancel()
+    await asyncio.sleep(0.01)
+    store.may_go_on.set()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize("stops_at", ["keep parked", "drop parked"])
+async def test_a_cycle_that_is_cut_off_while_it_parks_its_calls_parks_them_once(
+    clock: VirtualClock, stops_at: str
+) -> None:
+    world, store, told = World(), Stopping(), Told()
+    made = Executor(world.tools(), journal=told, settings={"approval": {"hold": 0.0}})
+    made.attach(Host("main", clock, Events("main", clock=clock), None, lambda: None, store))  # type: ignore[arg-type]
+    async with made:
+        await parked_and_approved(made, clock)
+        calls = (*on_hand(made).calls, Call("act", {"what": 2}, id="b"))  # the record of the first is dropped
+        told.facts.clear()
+        await cut_while(store, stops_at, made.act(Action(calls), cycle(clock)))
+
+        (asked,) = await pending(made)
+        (record,) = await store.records("parked")
+        assert list(record.value["waits"].values()) == [asked.id]
+        assert (world.done, told.facts.count(("ended", "b", "skipped"))) == ([1], 1)
+
+
+async def test_calls_that_an_earlier_process_parked_stay_in_its_record_also_if_their_cycle_is_cut_off_again(
+    clock: VirtualClock,
+) -> None:
+    world, store, calls = World(), Stopping(), (Call("act", {"what": 1}, id="a"), Call("act", {"what": 2}, id="b"))
+    context = Context("main", "c1", "main")
+    async with executor(world, clock, store=store, hold=0.0) as made:  # type: ignore[arg-type]
+        (parked,) = (await made.act(Action(calls[:1]), context)).results
+    made = executor(world, clock, store=store, hold=0.0)  # type: ignore[arg-type]
+    made.attach(Host("main", clock, Events("main", clock=clock), None, lambda: None, store, journal=OpenCycles()))  # type: ignore[arg-type]
+    async with made:
+        known = Context("main", "c1", "main", known=(parked,))
+        await cut_while(store, "keep parked", made.act(Action(calls), known))
+
+    records = [row.value["calls"] for row in await store.records("parked")]
+    assert sorted(call["what"] for calls in records for call in calls) == [1, 2]
+
+
 class Lost(Failing):
     """A store that takes nothing."""
 
