@@ -235,11 +235,17 @@ class Lifecycle(SessionParts):
                 await requests.change()
             await self._wait_for_stored_pause()
 
-    def request_pause(self) -> None:
-        """Request a pause at the end of the current cycles, without waiting."""
-        if self.core.state == "running":
+    def request_pause(self, *, outlives_process: bool = True) -> None:
+        """Request a pause at the end of the current cycles, without waiting.
+
+        Args: outlives_process: False if it has a reason that the next process sees by itself.
+        """
+        is_running = self.core.state == "running"
+        if is_running:
             self.enter("pausing")
+        if outlives_process and self.core.state in ("pausing", "paused"):
             self._decide("pause")
+        if is_running:
             self.sessions.wake_all()
             self.settle()
 
@@ -300,6 +306,15 @@ class Lifecycle(SessionParts):
         if self.core.state == "paused":
             self.close_chain()
             self._decide("resume")
+            self._continue()
+
+    def resume_renewed(self) -> None:
+        """Resume the agent, because the budget that it was paused for is renewed; any other pause continues."""
+        self.requests.in_background(self.requests.exclusively(self._resume_renewed, "resume"), "renewed budget of")
+
+    async def _resume_renewed(self) -> None:
+        if not self._is_paused and self.core.state in ("pausing", "paused"):
+            self.close_chain()
             self._continue()
 
     def _continue(self) -> None:

@@ -260,10 +260,6 @@ class AgentParts(Lifecycle):
         """Replace a failing module by a new one, or close it and open it again. After an error it stays."""
         await self.modules_exchange.restart(phase, is_anew=is_anew)
 
-    def resume_renewed(self) -> None:
-        """Resume the agent, because the budget that it was paused for is renewed."""
-        self.requests.in_background(self.resume(), "renewed budget of")
-
     async def take_over(self) -> None:
         """Have the present actor take over the open calls of the one before it."""
         await self.core.request(self.setup.modules["act"], OptionalActor.take_over)

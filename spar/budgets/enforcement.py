@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from spar.attaching import Attaching
@@ -77,7 +78,7 @@ class Enforcement:
         if reason:
             self._watch = self._core.events.subscribe(StateChanged, self._changed)
             self._health.judge.alert(ALERT, f"paused until it is renewed: {reason}", severity="critical")
-            self._agent.request_pause()
+            self._agent.request_pause(outlives_process=False)
             return
         self._health.recovered(ALERT)
         if self._end_watch() and self._core.state in ("pausing", "paused"):
@@ -96,7 +97,8 @@ class Enforcement:
             if event.old in ("pausing", "paused"):
                 self._end_watch()
             else:  # later, when the sessions have begun: they look at the state before their next cycle
-                asyncio.get_running_loop().call_soon(self._agent.request_pause)
+                request_pause = partial(self._agent.request_pause, outlives_process=False)
+                asyncio.get_running_loop().call_soon(request_pause)
 
 
 def attach(agent: Attaching) -> Budgets:

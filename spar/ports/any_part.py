@@ -96,14 +96,14 @@ class AgentControl(Protocol):
     def learning(self) -> Any:
         """Return what it learns of its tools; None where that is not installed."""
 
-    def request_pause(self) -> None:
-        """Request a pause at the end of the current cycles."""
+    def request_pause(self, *, outlives_process: bool = True) -> None:
+        """Request a pause at the end of the current cycles; False: the next process decides for itself."""
 
     def request_stop(self) -> object:
         """Request a stop."""
 
     def resume_renewed(self) -> None:
-        """Continue: the budget that caused the pause is renewed."""
+        """Continue: the budget that caused the pause is renewed. A pause that outlives the process stays."""
 
     def fail(self, why: str) -> None:
         """Set the state to failed: no cycle runs until somebody starts or stops the agent."""
