@@ -308,7 +308,7 @@ class Journal(Handover):
         session = closing.session or ("" if record is None else record.session)
         origin, learnt = Origin(session, cycle_id), Origin(session, cycle_id, "reflect")
         # What may be refused is encoded first: nothing is added if it is.
-        experience_rows = list(map(experiences.row, closing.experiences)) if record else ()
+        experience_rows = list(map(experiences.row, closing.experiences))
         credits, feedback = closing.credits, closing.feedback
         judgements = credits and credit.checked(credits), feedback and credit.checked(feedback)
         entries = transcripts.rows(agent, session, closing.run_id or "", closing.entries) if closing.entries else ()
@@ -327,8 +327,8 @@ class Journal(Handover):
             self.add_fact(self._rows.fact(cycle_id, closing.run_id or "", "closed", end))
         if record is not None:
             self.add(cycle_log.write, row, _ABOUT_A_CYCLE, origin)
-            for experience in experience_rows:
-                self.add(experiences.insert, experience, experience.bytes, learnt)
+        for experience in experience_rows:
+            self.add(experiences.insert, experience, experience.bytes, learnt)
         if credits or feedback:
             self._judge(*judgements, learnt)
         for entry in entries:
@@ -429,8 +429,10 @@ def _is_alone(closing: Closing) -> bool:
 
 def _leaves_a_trace(closing: Closing) -> bool:
     """Return whether a cycle has any consequence that must be stored."""
-    some = closing.record or closing.done or closing.again or closing.entries or closing.credits or closing.feedback
-    return bool(some)
+    return bool(
+        closing.record or closing.done or closing.again or closing.entries or closing.credits or closing.feedback
+        or closing.experiences or closing.changes
+    )  # fmt: skip
 
 
 #: The method that writes each kind of fact with the batch.

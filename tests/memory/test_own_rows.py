@@ -14,7 +14,7 @@ from planning import RulesPlanner
 from spar import Agent, facts
 from spar.errors import TooLargeError
 from spar.records.journal import Closing, RowChange, Unfinished
-from spar.types import Action, Call, Perception
+from spar.types import Action, Call, Experience, Perception
 from tests.journal.left import tell
 
 
@@ -30,6 +30,19 @@ async def as_left(path: Path, memory: Memory, owner: str) -> dict[str, Any]:
 
 def begin(memory: Memory, cycle_id: str) -> None:
     memory.journal.append(facts.CycleOpened(session="main", cycle=cycle_id), "main")
+
+
+@pytest.mark.parametrize("is_one_batch", [False, True])
+async def test_what_a_cycle_without_a_record_has_learnt_is_kept(tmp_path: Path, is_one_batch: bool) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
+        begin(memory, "c")
+        if not is_one_batch:
+            await memory.journal.safe()
+        closing = Closing("acted", experiences=(Experience("learnt"),), changes=(RowChange("owner", "key", 1),))
+        tell(memory.journal, facts.CycleWritten, agent="main", cycle="c", closing=closing)
+
+        assert await memory.rows("owner") == {"key": 1}
+        assert [experience.situation for experience in await memory.recall()] == ["learnt"]
 
 
 async def test_a_row_of_a_cycle_changes_when_it_is_told_what_the_cycle_does(tmp_path: Path) -> None:
