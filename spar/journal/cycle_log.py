@@ -6,7 +6,7 @@ Only agents whose memory keeps a journal have a log. The callers check this.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from spar.data.reply import End
 from spar.decisions.finish import Consequence
@@ -22,11 +22,16 @@ from spar.loop.setup import Setup
 from spar.ports.any_part import has
 from spar.ports.phases import OptionalActor
 from spar.ports.store import DurableStore
-from spar.records.journal import Closing, Item, count_cycle
+from spar.records.journal import Closing, Item, RowChange, count_cycle
 from spar.runs.runs import Run
 from spar.runs.transcripts import entries_of
 from spar.state.work import RunState
-from spar.types import Action, ActionResult, Perception, replace
+from spar.types import Action, ActionResult, Fault, Perception, replace
+
+#: Parts of the end of a cycle that a journal may refuse: rows of modules, all data.
+_ROWS: Final[Mapping[str, Any]] = {"changes": ()}
+_DATA: Final[Mapping[str, Any]] = {**_ROWS, "record": None, "experiences": (), "credits": (), "feedback": (),
+                                   "entries": (), "besides": None}  # fmt: skip
 
 
 class CycleLog:
@@ -51,20 +56,26 @@ class CycleLog:
         if cycle.is_journalled:
             return
         cycle.is_journalled = True
-        if cycle.resumed is None and cycle.run is not None and cycle.new_messages:
+        is_new = cycle.resumed is None
+        cursors, changes = self._sensed(cycle, is_polling=cycle.session == STANDING) if is_new else (None, ())
+        if is_new and cycle.run is not None and cycle.new_messages:
             self._write_absorbed(cycle.session, cycle.run.id)
         opened = CycleOpened(session=cycle.session, cycle=cycle.id, run="" if cycle.run is None else cycle.run.id,
                              items=cycle.items, perceptions=tuple(perceptions or ()), is_stepped=cycle.is_stepped,
-                             at=cycle.started_at)  # fmt: skip
-        if cycle.resumed is not None:  # the journal has it as open already
-            self._core.ledger.add(opened)
-            return
-        cursors: Mapping[str, Any] | None = None
+                             cursors=cursors, changes=changes, at=cycle.started_at)  # fmt: skip
+        (self._core.ledger.tell if is_new else self._core.ledger.add)(opened)  # else the journal has it as open already
+
+    def _sensed(self, cycle: Cycle, *, is_polling: bool) -> tuple[Mapping[str, Any] | None, tuple[RowChange, ...]]:
+        """Return what the sense module wants to be written with the cycle: cursors if it polls, and rows. Nothing if it
+        raises, which is an error of that phase: what is not written is noticed again after a restart."""
         sense = self._setup.modules["sense"]
-        changes = sense.cycle_rows(opened.cycle) if sense.cycle_rows else ()
-        if cycle.session == STANDING:
-            cursors, changes = sense.cursors(), [*changes, *sense.row_changes()]
-        self._core.ledger.tell(replace(opened, cursors=cursors, changes=tuple(changes)))
+        try:
+            cursors, rows = (sense.cursors(), sense.row_changes()) if is_polling else (None, ())
+            return cursors, (*(sense.cycle_rows(cycle.id) if sense.cycle_rows else ()), *rows)
+        except Exception as error:
+            fault = Fault.of(error, part=sense.name, phase="sense")
+            self._reports.phase_failed(cycle, fault, error, "continue")
+            return {} if is_polling else None, ()
 
     def _write_absorbed(self, session: str, run_id: str) -> None:
         """Journal the absorbed messages of a run as parts of it, when the cycle begins that processes them."""
@@ -123,13 +134,13 @@ class CycleLog:
         answer, ended = None, tuple[str, ...]()
         if run is not None and item is not None and end is not None:
             answer, ended = run.status_at(end, core.clock.now()), (run.id,)
-        changes, besides = self._agent_state.agent.learning.changes(learnt) if learnt else (), None
-        if record is None:
-            self._count(cycle, duration)
-        else:
-            besides = self._take_counts()
-        if not cycle.is_journalled and (rows := self._setup.modules["sense"].cycle_rows):
-            changes = (*changes, *rows(cycle_id))  # nothing was planned: the perceptions belong to an incident
+        changes: tuple[RowChange, ...] = self._agent_state.agent.learning.changes(learnt) if learnt else ()
+        if not cycle.is_journalled:
+            _, rows = self._sensed(
+                cycle, is_polling=False
+            )  # nothing was planned: the perceptions belong to an incident
+            changes += rows
+        besides = None if record is None else self._besides()
         run_id = None if run is None else run.id
         unfinished = {run_id, *[item.id for item in failed]}
         others = () if will_resume else [item_id for item_id in cycle.items if item_id not in unfinished]
@@ -139,13 +150,12 @@ class CycleLog:
         account = Closing(cycle.outcome, record, tuple(experiences or ()), run_id, (*ended, *others), again,
                           entries or (), cycle.session, changes, besides, cycle.is_stepped, credits, feedback,
                           answer)  # fmt: skip
-        try:
-            core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle_id, closing=account))
-        except Exception as error:  # report it, and write the end without this data
-            report(cycle, error)
-            bare = replace(account, record=None, experiences=(), credits=(), feedback=(), entries=(), changes=(),
-                           besides=None)  # fmt: skip
-            core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle_id, closing=bare))
+        account = self._write(cycle, account)
+        if account.record is None:
+            self._count(cycle, duration)
+        elif account.besides is not None:
+            stored = self._agent_state
+            stored.pending_counts, stored.journalled_errors = {}, dict(stored.stats.errors_by_phase)
         if run is not None and item is not None and end is None:
             item = _worked_on(item, run.state, cycle, will_resume=will_resume)
             core.ledger.tell(WorkChanged(session=item.session, item=item))
@@ -160,24 +170,37 @@ class CycleLog:
                     )
         if core.events.seq >= self._agent_state.renews_at:
             self._agent_state.renew()
-        self._agent_state.writer.stored += len(account.experiences) + (record is not None)
-        if experiences and core.events.wanted[ExperienceStored]:
+        self._agent_state.writer.stored += len(account.experiences) + (account.record is not None)
+        if account.experiences and core.events.wanted[ExperienceStored]:
             for experience in account.experiences:
                 core.events.publish(ExperienceStored(experience=experience))
+
+    def _write(self, cycle: Cycle, account: Closing) -> Closing:
+        """Journal the end of a cycle; return it without what the journal refuses, which is reported: rows alone, or all
+        data."""
+        left_out: Mapping[str, Any] = {}
+        while True:
+            closing = replace(account, **left_out) if left_out else account
+            try:
+                self._core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle.id, closing=closing))
+                return closing
+            except Exception as error:
+                if left_out is _DATA:
+                    raise
+                self._reports.closing_failed(cycle, error)
+                left_out = _DATA if left_out or not account.changes else _ROWS
 
     def _count(self, cycle: Cycle, duration: float) -> None:
         """Count a cycle without a record. The counts are written with the next recorded cycle."""
         durations = (("cycle", duration), *cycle.phases.items())
         count_cycle(self._agent_state.pending_counts, cycle.outcome, durations)
 
-    def _take_counts(self) -> dict[str, Any] | None:
-        """Take the counts of unrecorded cycles and new errors; None if there are none."""
+    def _besides(self) -> dict[str, Any] | None:
+        """Return the counts of unrecorded cycles and new errors; None if there are none."""
         state = self._agent_state
-        errors, journalled = state.stats.errors_by_phase, state.journalled_errors
+        errors, journalled, counts = state.stats.errors_by_phase, state.journalled_errors, state.pending_counts
         if errors != journalled:
-            new = {phase: number - journalled[phase] for phase, number in errors.items()}
-            state.pending_counts["errors_by_phase"], state.journalled_errors = new, dict(errors)
-        counts, state.pending_counts = state.pending_counts, {}
+            counts = {**counts, "errors_by_phase": {name: number - journalled[name] for name, number in errors.items()}}
         return counts or None
 
 

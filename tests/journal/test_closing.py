@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from memory import Memory
-from spar import Action, ActionResult, Agent, Call, CallResult, Perception, Reflection
-from spar.events import ErrorOccurred, LoopCompleted, RunEnded
+from spar import Action, ActionResult, Agent, Call, CallResult, Experience, Perception, Reflection
+from spar.events import ErrorOccurred, ExperienceStored, LoopCompleted, RunEnded
+from spar.facts import CycleWritten
+from spar.records.journal import RowChange
 from spar.testing import RecordingStore, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
 
 CIRCLE: dict[str, Any] = {}
@@ -133,3 +136,95 @@ async def test_a_note_that_cannot_be_kept_is_told_on_the_tape(clock: VirtualCloc
 
     (cycle,) = store.cycles
     assert cycle.notes == ({"kind": "unreadable", "phase": "plan", "error": "ZeroDivisionError: division by zero"},)
+
+
+class RowsOfCycles:
+    """A sense module with rows for each cycle."""
+
+    def __init__(self, rows: Callable[[str], Any], *, is_deaf: bool = False, is_broken: bool = False) -> None:
+        self.cycle_rows, self.is_deaf, self.is_broken = rows, is_deaf, is_broken
+
+    async def sense(self) -> list[Perception]:
+        if self.is_broken:
+            raise ValueError("no sensor answers")
+        return []
+
+    async def perceive(self, pushed: list[Perception], context: Any) -> list[Perception]:
+        return [] if self.is_deaf else pushed
+
+
+def unheard(cycle_id: str) -> Any:
+    raise ValueError("no rows today")
+
+
+@pytest.mark.parametrize("is_deaf", [False, True], ids=["in a cycle that plans", "in one that has nothing to plan"])
+async def test_rows_that_a_sense_module_fails_to_give_are_its_own_error_and_the_work_is_done(
+    tmp_path: Any, is_deaf: bool
+) -> None:
+    memory = Memory.open(f"sqlite:///{tmp_path}/m.db")
+    agent = Agent(sense=RowsOfCycles(unheard, is_deaf=is_deaf), plan=ScriptedPlanner([Action(output="done")]),
+                  memory=memory, loop_interval="off")  # fmt: skip
+    errors: list[ErrorOccurred] = []
+    ended = asyncio.Event()
+    agent.events.subscribe(ErrorOccurred, errors.append)
+    agent.events.subscribe(LoopCompleted, lambda event: ended.set())
+
+    async with memory, agent:
+        agent.push(Perception("something"))
+        await asyncio.wait_for(ended.wait(), 20)
+        assert await memory.journal.views.items(agent.name) == []
+        assert agent.recovery.snapshot()["in_hand"] == 0
+
+    assert [(event.phase, event.error.part, event.error.message) for event in errors] == [
+        ("sense", "RowsOfCycles", "no rows today")
+    ]
+    assert agent.account.outcomes["failed"] == 0
+
+
+async def test_a_row_that_the_journal_refuses_costs_no_other_part_of_a_cycles_end(tmp_path: Any) -> None:
+    rows = RowsOfCycles(lambda cycle_id: [RowChange("owner", "key", object())], is_broken=True)
+    memory = Memory.open(f"sqlite:///{tmp_path}/m.db")
+    agent = Agent(sense=rows, plan=ScriptedPlanner([]), memory=memory, loop_interval="off")
+    errors: list[ErrorOccurred] = []
+    ended = asyncio.Event()
+    agent.events.subscribe(ErrorOccurred, errors.append)
+    agent.events.subscribe(LoopCompleted, lambda event: ended.set())
+
+    async with memory, agent:
+        agent.push(Perception("something"))
+        await asyncio.wait_for(ended.wait(), 20)
+        assert [cycle["outcome"] for cycle in await memory.cycles()] == ["failed"]
+        assert (await memory.journal.views.counts(agent.name))["outcomes"] == {"failed": 1}
+
+    assert [event.phase for event in errors] == ["sense", "loop"]
+    assert "row 'key' of 'owner' cannot be kept" in errors[1].error.message
+
+
+async def test_an_experience_that_the_journal_refuses_is_not_told_as_stored_and_its_cycle_still_counts(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def reflect(result: ActionResult) -> Reflection:
+        return Reflection(experiences=[Experience("it went well")])
+
+    memory = Memory.open(f"sqlite:///{tmp_path}/m.db")
+    agent = Agent(plan=ScriptedPlanner([Action([Call("x")], output="done")] * 2), act=ScriptedActor(), reflect=reflect,
+                  memory=memory, loop_interval="off", settings={"runs": {"verify_output": False}})  # fmt: skip
+    stored: list[ExperienceStored] = []
+    agent.events.subscribe(ExperienceStored, stored.append)
+
+    async with memory, agent:
+        append, refused = memory.journal.append, list[Any]()
+
+        def refuse(fact: Any, agent: str = "") -> None:
+            if isinstance(fact, CycleWritten) and fact.closing.record is not None and not refused:
+                refused.append(fact)
+                raise ValueError("refused")
+            append(fact, agent)
+
+        monkeypatch.setattr(memory.journal, "append", refuse)
+        for _ in range(2):
+            assert (await agent.wait((await agent.submit("go")).run_id, 60)).status == "ok"
+        await memory.flush()
+        assert len(refused) == len(stored) == len(await memory.recall()) == len(await memory.cycles()) == 1
+        assert agent.agent_state.account["stored"] == 2
+        assert (await memory.journal.views.counts(agent.name))["outcomes"] == {"acted": 2}
