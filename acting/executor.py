@@ -350,11 +350,10 @@ class Executor:
         board: Board,
         confirm: Confirm | None,
         scope: Scope,
-        replay: Replay | None = None,
-        earlier: Callable[[str], bool | None] = lambda id: None,
+        replay: Replay | None,
+        earlier: Callable[[str], bool | None],
     ) -> ActionResult:
-        batch = Batch(self._runtime, board, confirm, scope, replay, earlier)
-        batch.action = action
+        batch = Batch(self._runtime, action, board, confirm, scope, replay, earlier)
         self._batches.add(batch)
         if self._steered and scope.run_id is not None and scope.run_id in self._steered:
             del self._steered[scope.run_id]

@@ -26,14 +26,14 @@ from acting.approvals.decisions import (
     surplus,
 )
 from acting.tooling.context import Scope
-from spar.clock import Clock, Timer
+from spar.clock import Clock, Signal, Timer
 from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalResolved
 from spar.failpoints import crashpoint
 from spar.ports.rows import InMemory, KeptRows, in_time
 from spar.protocols import Host, Records
 from spar.records.approvals import Approval, DecidedError, Decision, DigestMismatchError, Grant, check_decision
-from spar.threads import Tasks
+from spar.threads import Tasks, call_off
 from spar.types import Trust, replace
 
 _RETRY = 10.0  # seconds until an end of a question that the store did not take is written again
@@ -57,7 +57,7 @@ class ApprovalQueue:
         self._rows.on_found = self._follow
         self._grants = Grants(fingerprinter, lambda: self.clock.now())
         self._timers: dict[str, Timer] = {}  # of the ends of questions
-        self._answered = asyncio.Event()  # another one for each answer
+        self._answered = Signal()  # of each answer
         self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
         self._is_open, self._may_wait = False, True
         self.tasks = Tasks()  # that write new rows, ends of questions, and calls that wait for people
@@ -104,10 +104,7 @@ class ApprovalQueue:
         for id in builtins.list(self._timers):
             self._disarm(id)
         while self.tasks:
-            tasks = builtins.list(self.tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await call_off(builtins.list(self.tasks))
         self._over.clear()
 
     # -- for people: list and decide
@@ -256,7 +253,7 @@ class ApprovalQueue:
         """Let calls wait for answers of people from now on; if not allowed, let none wait any more."""
         self._may_wait = is_allowed
         if not is_allowed:
-            self._wake()
+            self._answered.set()
 
     async def use(self, id: str, bound_call: BoundCall) -> tuple[str, str, Mapping[str, Any] | None]:
         """Use an approval for a call, once, and durably before the call may start.
@@ -344,17 +341,12 @@ class ApprovalQueue:
         self._disarm(id)
         self.tasks.start(self._close(id), "end of a question")
 
-    def _wake(self) -> None:
-        """Let those that wait for answers look at their questions again."""
-        self._answered.set()
-        self._answered = asyncio.Event()
-
     def _follow(self, row: Approval, *, is_answer: bool = True) -> None:
         """Do what follows from a change of a row, here, in another process, or in a store that did not answer."""
         self._disarm(row.id)
         self._arm_row(row)
         if row.status != "pending":
-            self._wake()
+            self._answered.set()
             if is_answer:
                 self.on_answer(row)
 
@@ -386,7 +378,7 @@ class ApprovalQueue:
         except (DecidedError, LookupError):  # it has come to its end already, or its row is lost
             row = None
         except Exception:  # the store fails: it takes no decision any more in any case
-            self._wake()
+            self._answered.set()
             self._arm(id, _RETRY)
             return
         self._over.pop(id, None)

@@ -73,6 +73,7 @@ async def _wait(runtime: Runtime, step: Step, leave: Callable[[Step], object]) -
 
     def abandon() -> None:
         step.flight = LEFT
+        runtime.outside.leave(task)
         leave(step)
 
     if step.deadline < inf:
@@ -164,7 +165,6 @@ class Detach(Struct, Hold, eq=False):
     def _leave(self, step: Step) -> None:
         assert step.task is not None
         self._runtime.detached.discard(step.task)
-        self._runtime.outside.leave(step.task)
         self._end(step, step.timed_out(self._runtime.clock))
 
     def _end(self, step: Step, result: CallResult) -> None:

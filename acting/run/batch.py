@@ -35,7 +35,7 @@ from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.facts import CallsPlanned
 from spar.failpoints import armed, crashpoint
 from spar.protocols import CALLED_FOR
-from spar.threads import OTHERS_TURN, SLICE, slices_of
+from spar.threads import OTHERS_TURN, SLICE, is_cancelled, settle, slices_of
 from spar.types import SERVICE_KEYS, Action, ActionResult, ActionStatus, Call, CallResult, Fault, Message, copy_with
 
 GIVEN_UP_LIMIT: Final = 64  # calls given up in a row at the end of a batch, before other tasks get their turn
@@ -46,18 +46,15 @@ _END_EVENTS: dict[str, Any] = {"ok": CallCompleted, "skipped": CallSkipped, "den
 
 
 class Batch:  # at most 29 attributes: the interpreter looks those of an object with more up in a dictionary
-    """One batch of calls. Use: set `action`, `run`, `result`; on cancellation `abort`, `result`.
+    """One batch of calls. Use: `run`, `result`; on cancellation `abort`, `result`.
 
     Args: confirm: asks the embedding program; replay: the results of an interrupted batch with the same calls; earlier:
         returns whether the call with this id in an earlier batch of the run ended well, None for an unknown id.
     """
 
-    action: Action
-
-    def __init__(self, runtime: Runtime, board: Board, confirm: Confirm | None, scope: Scope,
-                 replay: Replay | None = None,
-                 earlier: Callable[[str], bool | None] = lambda id: None) -> None:  # fmt: skip
-        self.steps: list[Step] = []
+    def __init__(self, runtime: Runtime, action: Action, board: Board, confirm: Confirm | None, scope: Scope,
+                 replay: Replay | None, earlier: Callable[[str], bool | None]) -> None:  # fmt: skip
+        self.action, self.steps = action, list[Step]()
         self._runtime, self._board, self.scope = runtime, board, scope
         self._graph = Graph(board.has, runtime.fallback, earlier)
         self._context = context = copy_context()  # tools run in it; its variable CALLED_FOR names their cycle and run
@@ -84,8 +81,7 @@ class Batch:  # at most 29 attributes: the interpreter looks those of an object 
         self._why: tuple[str, str] | None = None  # why no more calls may start, and the reason of those skipped
         self._fault: Fault | None = None  # of the batch as a whole
         self._is_cut_off = False  # whether the batch is cancelled
-        self._breakdown: BaseException | None = None
-        self._done = asyncio.Event()
+        self._done = asyncio.get_running_loop().create_future()  # fails if a task of the batch does
 
     async def run(self, calls: Any) -> None:
         """Carry out the calls of the action, or of a stream, which may itself wait for their results; return when each
@@ -117,8 +113,7 @@ class Batch:  # at most 29 attributes: the interpreter looks those of an object 
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
             self.stop("the plan broke off before this call had started", fault=fault_of(error, "plan"))
 
@@ -181,7 +176,7 @@ class Batch:  # at most 29 attributes: the interpreter looks those of an object 
                 return
             stuck = graph.stuck() if graph.pending else None
             if stuck is None:
-                self._done.set()
+                settle(self._done)
                 return
             given_up += len(stuck[0])
             for step in stuck[0]:
@@ -271,8 +266,7 @@ class Batch:  # at most 29 attributes: the interpreter looks those of an object 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._breakdown = error
-            self._done.set()
+            settle(self._done, error=error)
 
     async def _work(self) -> None:
         runtime, context, writes, graph, order = self._runtime, self._context, self._writes, self._graph, self._order
@@ -342,7 +336,6 @@ class Batch:  # at most 29 attributes: the interpreter looks those of an object 
         if step.task is None:  # the batch was cancelled meanwhile
             return
         self._tasks.discard(step.task)
-        self._runtime.outside.leave(step.task)
         self._count -= 1
         step.draft = step.timed_out(self._runtime.clock)
         self._queue.appendleft(step)
@@ -399,9 +392,7 @@ class Batch:  # at most 29 attributes: the interpreter looks those of an object 
             self._writer = writer
         self._is_closed = True
         self._drain()
-        await self._done.wait()
-        if self._breakdown is not None:
-            raise self._breakdown
+        await self._done
         await self._leave_behind()
         if len(self.steps) > SLICE:  # the results of the calls do not change any more
             writes, notes, steps = self._writes, slices_of(self._writes.notes), slices_of(self.steps)
