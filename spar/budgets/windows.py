@@ -180,7 +180,8 @@ class Accounts:
         for account in self._known.values():
             if (limit := self.limits.get(_key(account))) is not None:
                 account.allow(limit)
-        self._cycles = None
+        for name, cycle in (self._cycles or {}).items():
+            self._limit_cycle(name, cycle)
         return self.turn(now)
 
     def charge(self, cycle: str, *, is_effect: bool) -> CallCharge:
@@ -228,11 +229,16 @@ class Accounts:
             self._cycles = BoundedDict(_MOST_CYCLES)
         entry = self._cycles.get(cycle)
         if entry is None:
-            entry = self._cycles[cycle] = _Cycle({
-                quantity: Account(window, f"cycle:{cycle}", quantity, limit, None)
-                for (window, quantity), limit in self.limits.items() if window == "cycle"
-            }, [None, None])  # fmt: skip
+            entry = self._cycles[cycle] = _Cycle({}, [None, None])
+            self._limit_cycle(cycle, entry)
         return entry
+
+    def _limit_cycle(self, name: str, cycle: _Cycle) -> None:
+        """Apply the present limits to a cycle; what it has used stays."""
+        for (window, quantity), limit in self.limits.items():
+            if window == "cycle":
+                account = Account(window, f"cycle:{name}", quantity, limit, None)
+                cycle.accounts.setdefault(quantity, account).allow(limit)
 
 
 def _key(account: Account) -> tuple[Window, Quantity]:

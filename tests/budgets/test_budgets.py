@@ -414,6 +414,19 @@ async def test_a_higher_limit_ends_what_the_lower_one_led_to(clock_at: VirtualCl
     assert case.calls(6) == 5
 
 
+async def test_another_limit_leaves_used_what_a_cycle_has_used(clock_at: VirtualClock) -> None:
+    case = Case({("cycle", "calls"): 3, ("cycle", "requests"): 3}, clock_at)
+    before = case.calls(2)
+    await case.request({"requests": 2}, {"requests": 2})
+
+    case.budgets.apply({("cycle", "calls"): 4, ("cycle", "effects"): 1})
+    between = case.calls(5)
+    case.budgets.apply({("cycle", "calls"): 4, ("cycle", "requests"): 3})
+
+    assert (before, between, case.calls(5)) == (2, 1, 1)
+    assert [await case.request({"requests": 1}) for _ in range(2)] == [True, False]
+
+
 async def test_a_snapshot_shows_each_budget_and_changes_none(clock_at: VirtualClock) -> None:
     case = Case({("cycle", "calls"): 4, ("hour", "money"): 1_000_000}, clock_at)
     case.calls(1)
