@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.console.conftest import Watched, token_of
+from tests.ports import free_port
 from tests.process.conftest import Service, Spar, until
 from tests.process.conversation import Novelist, configured, held, note
 from tests.servers.llm import served
@@ -73,9 +73,7 @@ class Office:
         self.spar, self.model = Spar(folder), model
         configured(self.spar, url, more=MORE)
         self.spar.edit("recall = 0", 'recall = 0\nrules_are = "first"')
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.spar.environ["SPAR_SERVICE__PORT"] = str(free.getsockname()[1])
+        self.spar.environ["SPAR_SERVICE__PORT"] = str(free_port())
         self.services = list[Service]()
 
     def start(self, **settings: str) -> Service:

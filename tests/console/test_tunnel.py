@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.console.conftest import Watched, token_of
+from tests.ports import free_port
 from tests.process.conftest import Service
 
 
@@ -19,14 +20,13 @@ class Tunnel:
     """A port of this machine whose connections are passed on to another port, byte by byte."""
 
     def __init__(self, there: int, port: int = 0) -> None:
-        self.there, self.port, self.is_open = there, port, threading.Event()
+        self.there, self.port, self.is_open = there, port or free_port(), threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._thread.start()
         assert self.is_open.wait(60)
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._pass_on, "127.0.0.1", self.port)
-        self.port = server.sockets[0].getsockname()[1]
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         self.is_open.set()
         await self._over.wait()

@@ -37,8 +37,12 @@ def test_a_running_service_is_alive_started_and_ready(running: Service) -> None:
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "application/json"
         assert answer.json()["status"] == word
-    ready = running.get("/readyz").json()
-    assert (ready["state"], ready["alerts"]) == ("running", [])
+
+    def found_ready() -> Any:
+        found = running.get("/readyz").json()
+        return found if (found["state"], found["alerts"]) == ("running", []) else None
+
+    ready = until(found_ready, "no alert")  # a busy machine may have been one
     assert 0 <= ready["last_cycle_age_seconds"] < 60
 
 

@@ -94,9 +94,8 @@ def test_its_files_are_nobody_elses_to_read_or_serve(running: Any) -> None:
         return stat.S_IMODE(path.stat().st_mode)
 
     assert mode(spar.state) == 0o700
-    assert {path.name: mode(path) for path in spar.state.iterdir() if path.name != "spar.lock"} == {
-        path.name: 0o600 for path in spar.state.iterdir() if path.name != "spar.lock"
-    }
+    modes = {path.name: mode(path) for path in spar.state.iterdir() if path.name != "spar.lock"}
+    assert modes == dict.fromkeys(modes, 0o600)
     assert stat.S_ISSOCK((spar.state / "control.sock").stat().st_mode)
     assert {path.name for path in spar.folder.iterdir()} == {"config.toml", "inbox", "state", "workspace"}
 

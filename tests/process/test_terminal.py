@@ -68,7 +68,7 @@ def test_run_says_what_to_type_and_then_a_line_for_each_cycle_that_acted(
     terminal.shows(r"socket .*/state/control\.sock, http http://127\.0\.0\.1:\d+\n")
     terminal.shows(r"In another terminal, in this folder:\n +spar chat +talk with it\n")
     terminal.shows("Ctrl-C lets the work in hand finish")
-    terminal.shows("service started")
+    terminal.shows(r"service started.*\n")
     idle = terminal.text
     until(lambda: service.agent["stats"]["outcomes"]["idle"] > 2, "idle cycles")
     assert terminal.text == idle
