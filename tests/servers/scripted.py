@@ -65,6 +65,8 @@ def call(number, name, params, token):
     if name == "hang":
         time.sleep(60)
     if name == "silent":
+        if os.access(FOLDER, os.W_OK):
+            (FOLDER / "silent").touch()
         return None
     if name == "garbage":
         raw(b"Listening on port 8080\n\n{not json}\n[1, 2]\n" + b"\xff\xfe\n" + b"[" * 5000 + b"\n")

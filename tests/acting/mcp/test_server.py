@@ -165,7 +165,7 @@ async def test_a_cancelled_call_is_called_off_at_the_server_and_makes_room_for_t
     async with world.open(parallel=1) as source:
         first = asyncio.create_task(call(source, "silent"))
         second = asyncio.create_task(call(source, "cancelled"))
-        await asyncio.sleep(0.05)
+        await until((world.folder / "silent").exists)
         is_waiting = not second.done()
         first.cancel()
 

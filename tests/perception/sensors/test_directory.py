@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,24 @@ from perception.sensors.directory import DirectorySensor
 from perception.sensors.files import NEVER, Files, KnownFile, folders_of
 from perception.sensors.folder import Entry, Folder, Text, readable
 from perception.sensors.watch import Watch
-from spar.clock import SystemClock
+from spar.clock import SystemClock, Timer
 from spar.protocols import Home, PassingRows, SensorContext
 from spar.testing import check_sensor
 from spar.types import Perception
 from tests.effort import effort, growth
 from tests.waiting import until
+
+
+class HeldClock(SystemClock):
+    """Clock whose time passes only when the test says so; who waits by it looks again soon."""
+
+    at = 0.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
+        return asyncio.get_running_loop().call_later(min(when - self.at, 0.01), callback)
 
 
 class Quick(DirectorySensor):
@@ -46,11 +58,13 @@ class Drop:
         self.room = 10_000
 
     @asynccontextmanager
-    async def watched(self, sort: type[DirectorySensor] = Quick, **options: Any) -> AsyncIterator[DirectorySensor]:
+    async def watched(
+        self, sort: type[DirectorySensor] = Quick, clock: SystemClock | None = None, **options: Any
+    ) -> AsyncIterator[DirectorySensor]:
         sensor = sort("in", home=self.home, **self.options | options)
         context = SensorContext(
             "drop",
-            SystemClock(),
+            clock or SystemClock(),
             self.push,
             cursor=self.cursor,
             checkpoint=self.keep,
@@ -95,18 +109,26 @@ async def idle(sensor: DirectorySensor) -> None:
     await until(lambda: not sensor._hints and sensor._look_at > 0)
 
 
+def sizes_of(sensor: DirectorySensor) -> list[int]:
+    """Return the bytes of the files that the sensor has seen and that may still be written."""
+    return [entry.size for entry, _ in sensor._files.pending.values() if entry is not None]
+
+
 @pytest.fixture
 def drop(tmp_path: Path) -> Drop:
     return Drop(tmp_path)
 
 
 async def test_a_file_that_is_dropped_is_told_with_what_is_in_it_once_it_is_not_written_any_more(drop: Drop) -> None:
-    async with drop.watched(settle=0.15) as sensor:
+    clock = HeldClock()
+    async with drop.watched(settle=0.15, clock=clock) as sensor:
         await idle(sensor)
         for size in range(1, 9):
             path = drop.write("note.txt", "ü" * size)
-            await asyncio.sleep(0.03)
+            await until(lambda size=size: sizes_of(sensor) == [2 * size])
+            clock.at += 0.1
         assert drop.found == []
+        clock.at += 0.15
         await drop.sees(("file.added", "note.txt"))
 
     (item,) = drop.found
