@@ -136,9 +136,8 @@ class CycleLog:
             answer, ended = run.status_at(end, core.clock.now()), (run.id,)
         changes: tuple[RowChange, ...] = self._agent_state.agent.learning.changes(learnt) if learnt else ()
         if not cycle.is_journalled:
-            _, rows = self._sensed(
-                cycle, is_polling=False
-            )  # nothing was planned: the perceptions belong to an incident
+            # Nothing was planned: the perceptions belong to an incident.
+            _, rows = self._sensed(cycle, is_polling=False)
             changes += rows
         besides = None if record is None else self._besides()
         run_id = None if run is None else run.id
