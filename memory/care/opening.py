@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from memory.care import losses, repair
 from memory.care.backup import DailyBackup
 from memory.care.lock import Lock
+from memory.engine.own_keys import Prepared
 from memory.engine.session import DatabaseSession, Readers, opened
 from memory.sqlite import database
-from memory.sqlite.database import IN_MEMORY, Prepared
+from memory.sqlite.database import IN_MEMORY
 from memory.sqlite.disk_reserve import SIZE, DiskReserve
 from memory.sqlite.writer import Writer
 from spar.clock import Clock
@@ -78,8 +79,6 @@ async def open_file(
         if not (is_file and copies):
             daily.stop()  # none begins
         writer.start()
-        for fault in prepared.faults:
-            writer.report(fault)
     readers = None
     if path != IN_MEMORY:
         import apsw

@@ -13,8 +13,9 @@ from typing import Literal
 from memory.care import backup
 from memory.care.lock import Lock
 from memory.engine import hash_chain
+from memory.engine.own_keys import Prepared
 from memory.sqlite import database
-from memory.sqlite.database import IN_MEMORY, Prepared, explained
+from memory.sqlite.database import IN_MEMORY, explained
 from memory.sqlite.disk_reserve import SUFFIX, DiskReserve
 from spar.errors import ConfigError, DamagedError, SparError
 from spar.types import Fault, replace

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from memory.engine import hash_chain
+from spar.types import Fault
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
@@ -21,6 +25,33 @@ OWN_KEYS: Final = (EPOCH, FENCE, hash_chain.FACTS.anchor, hash_chain.AUDIT.ancho
 #: which the next opening takes its first fence is beyond them.
 FENCES: Final = 1 << 24
 _CLOCK_LIMIT: Final = 1 << 52  # microseconds; a clock beyond the year 2112 is not believed
+
+
+class Prepared(Struct, frozen=True):
+    """Database that is ready to be written: its connection, its epoch, and the damage that the opening found.
+
+    `fence` is the number above which the fences of this process begin; `broken` is the first of the newest facts that
+    does not fit the chain.
+    """
+
+    connection: Any
+    epoch: int
+    fence: int
+    broken: hash_chain.ChainBreak | None = None
+    faults: tuple[Fault, ...] = ()
+
+
+def prepared(connection: Connection, name: str, epoch: int, fence: int, damage: Iterable[str] = ()) -> Prepared:
+    """Return a database that is ready to be written, whose newest facts are checked.
+
+    Args: name: the database for people; epoch, fence: those of this opening; damage: sentences about what it found.
+    """
+    broken = hash_chain.check(connection, last=hash_chain.TAIL)
+    if broken is not None:
+        found = f"{name}: {broken}; everything that can be read is gone on with, see: spar memory verify"
+        damage = (*damage, found)
+    faults = tuple([Fault("damaged", sentence, "memory", retryable=False) for sentence in damage])
+    return Prepared(connection, epoch, fence, broken, faults)
 
 
 def first_fence(reserved: int, epoch: int) -> int:

@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
 from json import JSONDecodeError
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from memory.codec import AlteredError
 from memory.engine.connection import Connection
-from memory.engine.hash_chain import ChainBreak
+from memory.engine.own_keys import Prepared
 from memory.engine.writer import WriterThread, first_line, is_done
 from spar.clock import Clock
 from spar.errors import DamagedRowError, NoRoomError, PermanentError, SparError, TransientError
@@ -125,19 +125,9 @@ class Readers:
         connection.close()
 
 
-class OpenedState(Protocol):
-    """State of the data as an opening for writing has read it."""
-
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def fence(self) -> int: ...
-    @property
-    def broken(self) -> ChainBreak | None: ...
-
-
 class DatabaseSession:
-    """Open database; `memory.care.opening` makes that of a file, `memory.postgres.opening` that of a server.
+    """Open database; `memory.care.opening` makes that of a file, `memory.postgres.opening` that of a server. The damage
+    that the opening has found is reported.
 
     `epoch` is the number of openings for writing, 0 when read-only; `fence` is the number above which its reserved
     fences begin; `broken` is the first of the newest facts that did not fit the chain at the opening, or None.
@@ -145,12 +135,14 @@ class DatabaseSession:
 
     def __init__(
         self, path: str, clock: Clock, writer: WriterThread | None, readers: Readers | None,
-        prepared: OpenedState | None,
+        prepared: Prepared | None,
     ) -> None:  # fmt: skip
         self._path, self._clock, self._writer, self._readers = path, clock, writer, readers
-        self.epoch = prepared.epoch if prepared is not None else 0
-        self.fence = prepared.fence if prepared is not None else 0
-        self.broken = prepared.broken if prepared is not None else None
+        prepared = prepared or Prepared(None, 0, 0)
+        self.epoch, self.fence, self.broken = prepared.epoch, prepared.fence, prepared.broken
+        if writer is not None:
+            for fault in prepared.faults:
+                writer.report(fault)
 
     @property
     def pending(self) -> int:

@@ -14,12 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import psycopg
-from msgspec import Struct
 
-from memory.engine import hash_chain
 from memory.engine.connection import closed_on_error
 from memory.engine.maintenance import Tending
-from memory.engine.own_keys import EPOCH, FENCE, next_epoch
+from memory.engine.own_keys import EPOCH, FENCE, Prepared, next_epoch, prepared
 from memory.engine.session import DatabaseSession, Readers, opened
 from memory.engine.writer import WriterThread
 from memory.postgres import schema
@@ -57,15 +55,6 @@ AND (classid, objid) = (SELECT (hashtext('spar memory')::bigint & 4294967295)::o
 
 class InUseError(ConfigError):
     """Error of a database that another process uses."""
-
-
-class Claim(Struct, frozen=True):
-    """Database that is ready to be written: its connection, its epoch, and the damage that the opening has found."""
-
-    connection: PostgresConnection
-    epoch: int
-    fence: int
-    broken: hash_chain.ChainBreak | None
 
 
 class NoReserve:
@@ -115,9 +104,6 @@ async def open_database(
             server.name, transactions, Tending(transactions, tend), NoReserve(), report=report, ended=nothing
         )
         writer.start()
-        if claimed.broken is not None:
-            writer.report(Fault("damaged", f"{server.name}: {claimed.broken}; everything that can be read is gone on "
-                                "with, see: spar memory verify", "memory", retryable=False))  # fmt: skip
     readers = Readers(server.name, partial(connect, server), threads, psycopg.Error)
     return DatabaseSession(server.name, clock, writer, readers, claimed)
 
@@ -134,7 +120,7 @@ def look(server: Server, durability: str) -> None:
 
 def stand_by(
     server: Server, durability: str, tell: Callable[[Fault], object], is_ended: threading.Event
-) -> Claim | None:
+) -> Prepared | None:
     """Claim a database as soon as no other process uses it and it can be reached; None once `is_ended`.
 
     Args: tell: gets the reasons for which it waits.
@@ -154,7 +140,7 @@ def stand_by(
 
 def claim(
     server: Server, durability: str, *, lock: str = _LOCK, adapt: Callable[[PostgresConnection], None] = schema.migrate
-) -> Claim:
+) -> Prepared:
     """Take the lock of a database, make its tables if there are none, and raise its epoch by one.
 
     Args: lock: the statement that takes it; adapt: brings the tables to the format of this release, in the same
@@ -172,7 +158,7 @@ def claim(
         stored = dict(connection.execute(keys, (EPOCH, FENCE)))
         epoch, fence = next_epoch(connection, int(stored.get(EPOCH, 0)), int(stored.get(FENCE, 0)))
         connection.execute("COMMIT")
-        return Claim(connection, epoch, fence, hash_chain.check(connection, last=hash_chain.TAIL))
+        return prepared(connection, server.name, epoch, fence)
 
 
 def reopen(
@@ -231,7 +217,7 @@ def has_locked(connection: PostgresConnection, lock: str, within: float) -> bool
     return True
 
 
-def let_go(claimed: Claim | None) -> None:
+def let_go(claimed: Prepared | None) -> None:
     """Close a database that was claimed for nobody."""
     if claimed is not None:
         claimed.connection.close()

@@ -15,14 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
-
-from memory.engine import hash_chain
 from memory.engine.connection import closed_on_error
-from memory.engine.own_keys import EPOCH, FENCE, FLUSHED, next_epoch
+from memory.engine.own_keys import EPOCH, FENCE, FLUSHED, Prepared, next_epoch, prepared
 from memory.sqlite import schema, seals, wal, wal_watermark
 from spar.errors import ConfigError, DamagedError, TransientError
-from spar.types import Fault
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
@@ -35,19 +31,6 @@ IN_MEMORY = ":memory:"
 _BUSY_MS = 500  # then the writer reports a failure and tries again
 _READER_BUSY_MS = 2_000
 _SMALL = 16 << 20  # most bytes of a file whose pages are all checked at its opening: some ten milliseconds
-
-
-class Prepared(Struct, frozen=True):
-    """File that is ready to be written, with its epoch and the damage that the opening found.
-
-    `fence` is the number above which the fences of this process begin.
-    """
-
-    connection: SqliteConnection
-    epoch: int
-    broken: hash_chain.ChainBreak | None = None
-    faults: tuple[Fault, ...] = ()
-    fence: int = 0
 
 
 def locate(url: str, start: str | None) -> str:
@@ -90,29 +73,19 @@ def prepare(path: str, durability: str) -> Prepared:
         readable = wal.frames(connection)
         schema.migrate(connection)
         missing = promise.missing(number_of(connection, FLUSHED), claimed, salts) if promise is not None else 0
-        epoch, fence = _next_epoch(connection)
-        broken = hash_chain.check(connection, last=hash_chain.TAIL)
-    faults = []
-    if claimed > readable >= 0:
-        faults.append(_damage_fault(
-            f"the write-ahead log of {path!r} can be read up to page {readable} of {claimed} only: the disk damaged "
-            "it, or the power failed while it was written; what was written last is missing"
-        ))  # fmt: skip
-    elif missing:
-        faults.append(_damage_fault(
-            f"the write-ahead log of {path!r} lacks up to {missing} pages that were safe on the disk: it was cut off, "
-            "or lost, or the file was replaced by an older one; what was written last is missing, the rest is gone on "
-            "with, see: spar memory verify, spar memory restore"
-        ))  # fmt: skip
-    if broken is not None:
-        faults.append(
-            _damage_fault(f"{path!r}: {broken}; everything that can be read is gone on with, see: spar memory verify")
-        )
-    return Prepared(connection, epoch, broken, tuple(faults), fence)
-
-
-def _damage_fault(sentence: str) -> Fault:
-    return Fault("damaged", sentence, "memory", retryable=False)
+        damage = []
+        if claimed > readable >= 0:
+            damage.append(
+                f"the write-ahead log of {path!r} can be read up to page {readable} of {claimed} only: the disk "
+                "damaged it, or the power failed while it was written; what was written last is missing"
+            )
+        elif missing:
+            damage.append(
+                f"the write-ahead log of {path!r} lacks up to {missing} pages that were safe on the disk: it was cut "
+                "off, or lost, or the file was replaced by an older one; what was written last is missing, the rest is "
+                "gone on with, see: spar memory verify, spar memory restore"
+            )
+        return prepared(connection, repr(path), *_next_epoch(connection), damage)
 
 
 def _roll_back(path: str) -> None:

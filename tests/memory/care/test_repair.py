@@ -12,6 +12,7 @@ import pytest
 from memory.care import backup
 from memory.care.lock import Lock
 from memory.care.repair import OnDamage, prepare
+from memory.engine.own_keys import Prepared
 from memory.sqlite import database, wal
 from memory.sqlite.disk_reserve import DiskReserve
 from spar.errors import ConfigError
@@ -19,7 +20,7 @@ from spar.errors import ConfigError
 PAGE = 4096
 
 
-def begin(path: str, on_damage: OnDamage = "restore") -> database.Prepared:
+def begin(path: str, on_damage: OnDamage = "restore") -> Prepared:
     lock = Lock(path)
     try:
         return prepare(path, "power", lock, on_damage=on_damage, ballast=DiskReserve(path, 0))
@@ -34,7 +35,7 @@ def keep(path: str, *ids: str) -> None:
     connection.close()
 
 
-def ids(prepared: database.Prepared) -> list[str]:
+def ids(prepared: Prepared) -> list[str]:
     found = [str(id) for (id,) in prepared.connection.execute("SELECT id FROM record ORDER BY id")]
     prepared.connection.close()
     return found

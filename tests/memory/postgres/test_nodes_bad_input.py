@@ -119,3 +119,20 @@ async def test_an_agent_of_another_name_is_refused_while_nodes_work_for_the_firs
         assert first.core.state == "running"
     async with agent("b"):
         pass
+
+
+@pytest.mark.parametrize("nodes", [False, True])
+async def test_a_fact_that_was_altered_is_told_at_the_opening(url: str, nodes: bool) -> None:
+    async with PostgresMemory(url, nodes=nodes) as memory:
+        await memory.keep("row", "a", 1)
+    with admin(url) as other:
+        other.execute("UPDATE fact SET body = '{}'")
+
+    told: list[Fault] = []
+    memory = PostgresMemory(url, nodes=nodes)
+    memory.on_fault = lambda fault: told.append(fault) if fault is not None else None
+    async with memory:
+        await memory.keep("row", "b", 1)
+
+    assert [fault.kind for fault in told] == ["damaged"]
+    assert "the chain of facts is broken at number 1" in told[0].message
