@@ -58,7 +58,8 @@ class Journal(Handover):
         report: called for a row that cannot be read, a sensor's value that cannot be stored, and for rows that cannot
         be written while nobody waits for them.
 
-    `live` are the names of the agents that have used the journal since it was opened; safe from any thread.
+    `live` are the names of the agents that have used the journal since it was opened; safe from any thread. `unsaved`
+    are values of the small state that may not be written yet, by key: a failing disk delays the writing.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Journal(Handover):
         self._open_cycles: dict[str, str] = {}  # names of agents, by the id of a cycle or `cycle/call` if detached
         self.epoch, self._fence = file.epoch, file.fence
         self._claims: dict[str, object] = {}
+        self.unsaved: dict[str, str] = {}
         self.live: frozenset[str] = frozenset()
         self._waiting: dict[str, list[own_rows.Statement]] = {}  # of small rows that wait for the end of an open cycle
         self.views = JournalQueries(file.read, self.hand_over, report)
@@ -137,7 +139,9 @@ class Journal(Handover):
         self._save(fact.key, fact.value)
 
     def _save(self, key: str, value: Any) -> None:
-        self.add(_save, (safe(key), sealed(exactly(value, f"state {key!r:.100}"))))
+        row = safe(key), sealed(exactly(value, f"state {key!r:.100}"))
+        self.add(_save, row)
+        self.unsaved[row[0]] = row[1]
 
     def _rows_changed(self, fact: facts.RowsChanged, agent: str) -> None:
         self._change(fact.changes, fact.cycle)

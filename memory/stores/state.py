@@ -69,10 +69,6 @@ def _note(connection: Connection, at: float, kind: str, id: str, body: dict[str,
 class StateStore(OpenMemory):
     """Store of the small state of a memory."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._unsaved: dict[str, str] = {}
-
     async def save(self, key: str, value: Any) -> None:
         """Accept a small JSON-able value under a key; the next `load` returns it.
 
@@ -84,29 +80,32 @@ class StateStore(OpenMemory):
             connection.execute(SAVE, (name, text))
 
         self._file.demand_room()
-        if self._journal is not None:  # the journal's earlier rows must be written first
-            self._journal.hand_over()
+        if (journal := self._journal) is not None:  # the journal's earlier rows must be written first
+            journal.hand_over()
         probe = ("SELECT value FROM state WHERE key = ?", (name,))
         work = audit.audited(write, STATE + key.partition(":")[0], self._clock, probe)
         if work is write:
             await self._file.put(write, len(text))
         else:  # a person requested this: row and audit entry must be durable before the answer
             await self._file.commit(work, len(text))
-        self._unsaved[name] = text  # `load` returns it while a failing disk delays the writing
+        if journal is not None:
+            journal.unsaved[name] = text
 
     async def load(self, key: str) -> Any:
         """Return the value that was last saved under a key; None if there is none."""
-        name = _own(key)
-        if not self._file.pending:
-            self._unsaved.clear()
-        if (unsaved := self._unsaved.get(name)) is not None:
-            return decode(unsaved, object)
+        name, file = _own(key), self._file
+        if (journal := self._journal) is not None:
+            journal.hand_over()
+            if not file.pending:
+                journal.unsaved.clear()
+            if (unsaved := journal.unsaved.get(name)) is not None:
+                return decode(unsaved, object)
 
         def read(connection: Connection) -> Any:
             text = connection.execute("SELECT value FROM state WHERE key = ?", (name,)).get
             return None if text is None else decode(str(text), object)
 
-        return await self._read(read)
+        return await file.read(read)
 
     async def rows(self, owner: str) -> dict[str, Any]:
         """Return the values of all small rows of an owner, by key."""

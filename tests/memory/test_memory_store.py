@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from memory import Memory
+from spar import facts
 from spar.clock import SystemClock
 from spar.errors import ConfigError, ContractError, SparError
 from spar.protocols import Home, Host
@@ -260,6 +261,21 @@ async def test_a_huge_cycle_is_cut_and_says_so(memory: Memory) -> None:
 
     assert any(fault.kind == "truncated" for fault in back.faults)
     assert back.action.goal == "free space"
+
+
+# -- small state
+
+
+async def test_what_was_saved_last_is_loaded_whichever_way_it_came(memory: Memory) -> None:
+    """A sensor saves its cursor by itself, and with the cycle that takes its perceptions."""
+    await memory.save("cursor", 1)
+    memory.journal.append(facts.ValueSaved(key="cursor", value=2))
+    assert await memory.load("cursor") == 2
+
+    await memory.save("cursor", 3)
+    assert await memory.load("cursor") == 3
+    await memory.flush()
+    assert await memory.load("cursor") == 3
 
 
 # -- opening and closing

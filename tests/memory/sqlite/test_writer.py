@@ -15,6 +15,7 @@ import pytest
 from memory import Memory
 from memory.sqlite import database
 from memory.sqlite.writer import Writer
+from spar import facts
 from spar.errors import SparError, TransientError
 from spar.types import Experience, Fault
 from tests.effort import hang_guard
@@ -169,6 +170,8 @@ async def test_a_file_that_another_program_locks_is_waited_for_and_reading_goes_
         await until(lambda: bool(memory.snapshot()["is_failing"]))
         assert [found.situation for found in await memory.recall()] == ["before"]
         assert await memory.load("cursor") == 7, "what was saved is known although it is not written yet"
+        memory.journal.append(facts.ValueSaved(key="cursor", value=8))
+        assert await memory.load("cursor") == 8
         with pytest.raises(TransientError, match=r"not written yet: .*locked"):
             await memory.flush(within=0.01)
 
