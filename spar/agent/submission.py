@@ -103,6 +103,7 @@ class Submission:
         if not isinstance(session, str) or not session.strip():
             raise ValueError(f"a session's key must be text that is not empty, found {shorten(session)}")
         check_name("a session's name", session)
+        key = key or None
         check_name("an idempotency key", key or "")
         mode = self._core.settings.runs.queue_mode if mode is None else mode
         if mode not in QUEUE_MODES:
@@ -245,7 +246,7 @@ class Submission:
             self.refused += 1
             raise
         at = self._core.clock.now()
-        item = Item(perception.id, perception, session=perception.session, key=key, at=at)
+        item = Item(perception.id, perception, session=perception.session, key=key or None, at=at)
         place = perception.session, perception.source
         self._arriving[place] += 1  # counted before the first wait, since others come meanwhile
         try:

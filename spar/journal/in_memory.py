@@ -49,7 +49,8 @@ class JournalInMemory:
         accepted."""
         await self.safe()
         if isinstance(fact, WorkAccepted):
-            id = fact.item.id if fact.item.id in self._accepted else self._keys.get(fact.item.key or "", "")
+            id, key = fact.item.id, fact.item.key
+            id = id if id in self._accepted or key is None else self._keys.get(key, "")
             if (known := self._accepted.get(id)) is not None:
                 return Item(id, Perception(""), *known)
         self.append(fact)

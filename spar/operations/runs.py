@@ -118,12 +118,12 @@ async def _known(agent: AgentParts, work: Awaitable[R]) -> R:
 
 
 @operation("runs submit", "POST /v1/runs", "operate", status=202, knows_key=True,
-           repeatable=lambda given: given.idempotency_key is not None)  # fmt: skip
+           repeatable=lambda given: bool(given.idempotency_key))  # fmt: skip
 async def submit(service: Service, given: RunBody, caller: Caller) -> Receipt:
     """Accept a message and return its receipt.
 
     The traces of the run link to a header `traceparent`."""
-    key = given.idempotency_key if given.idempotency_key is not None else caller.idempotency_key or None
+    key = given.idempotency_key or caller.idempotency_key
     origin = Origin("http", sender=caller.by) if caller.is_token else Origin("http")
     submission = service.agent.conversations.submission
     receipt = await submission.submit(

@@ -121,6 +121,25 @@ async def test_a_perception_that_is_accepted_twice_is_taken_in_once_also_by_anot
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize("has_memory", [False, True])
+async def test_an_empty_key_is_none_and_every_message_and_perception_is_taken_in(
+    tmp_path: Path, clock: VirtualClock, has_memory: bool
+) -> None:
+    """Of a client whose variable was not set."""
+
+    async def plan(perceptions: list[Perception]) -> Action:
+        return Action(output=[perception.text for perception in perceptions])
+
+    agent = agent_at(tmp_path, clock, plan) if has_memory else Agent(plan=plan, clock=clock, loop_interval="off")
+    async with agent:
+        runs = [await agent.submit(text, idempotency_key=key) for text, key in (("a", ""), ("b", ""), ("c", None))]
+        answers = [(await agent.wait(run.run_id, 5)).output for run in runs]
+        accept = agent.conversations.submission.accept
+        taken = [await accept(Perception(text), key=key) for text, key in (("d", ""), ("e", ""), ("f", None))]
+
+    assert (answers, taken) == ([["a"], ["b"], ["c"]], [True] * 3)
+
+
 async def test_a_run_that_was_under_way_goes_on_with_what_its_cycles_have_brought(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
