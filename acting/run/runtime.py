@@ -170,7 +170,7 @@ class Runtime:
         #: The slot of each resource, for as long as a call holds it or waits for it.
         self.drivers: list[Any] = []  # the `send` of those that have no call (`run/call_state`)
         self._resources: WeakValueDictionary[str, Slots] = WeakValueDictionary()
-        self._rates: dict[str, Rate] = {}
+        self._rates: dict[tuple[str, str], Rate] = {}
         # Each attempt gets a higher fence, so that a receiver can refuse a late request of an earlier attempt.
         self._fence = int(clock.now().timestamp() * 1e6)
 
@@ -194,7 +194,8 @@ class Runtime:
 
     def rate_of(self, entry: BoundTool) -> Rate:
         """Return the rate of a tool that has one, from which each attempt takes a permit."""
-        return self._rates.get(entry.name) or self._rates.setdefault(entry.name, Rate(entry.terms.rate, self.clock))
+        key = entry.name, entry.terms.rate  # a tool of a source may come back with another one
+        return self._rates.get(key) or self._rates.setdefault(key, Rate(entry.terms.rate, self.clock))
 
     def resource(self, name: str) -> Slots:
         """Return the single slot of a resource: one call at a time holds it."""

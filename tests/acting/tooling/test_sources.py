@@ -4,11 +4,12 @@ from typing import Any
 
 from acting import Executor
 from spar.protocols.tools import tool
+from spar.testing import VirtualClock
 from spar.types import Call
 
 
 class Offered:
-    effect, timeout = "read", 10.0
+    effect, timeout, rate = "read", 10.0, ""
 
     def __init__(self, name: str, value: Any = None) -> None:
         self.name, self.value = name, value
@@ -91,3 +92,21 @@ async def test_a_tool_that_cannot_be_used_is_told_and_the_others_are_there() -> 
     assert result.result("cup").output == 1
     fault = result.result("bad").fault
     assert "timeout is -1.0" in fault.message
+
+
+async def test_a_tool_that_comes_back_with_another_rate_is_limited_by_that_one(clock: VirtualClock) -> None:
+    slow, fast = Offered("shelf__cup"), Offered("shelf__cup")
+    slow.rate, fast.rate = "1/h", "10/s"
+    shelf = Shelf(slow)
+    async with Executor([shelf], clock=clock) as executor:
+        await executor.run([Call("shelf__cup")])
+        shelf.now = [fast]
+        shelf.on_change()
+        before = clock.monotonic()
+        await executor.run([Call("shelf__cup"), Call("shelf__cup")])
+        assert clock.monotonic() - before < 1.0
+
+        shelf.now = [slow]
+        shelf.on_change()
+        await executor.run([Call("shelf__cup")])
+        assert clock.monotonic() - before >= 3600.0
