@@ -56,10 +56,7 @@ class Deadlines(Struct, eq=False):
     def drop(self, call: Any, timeout: float) -> None:
         """Drop the deadline of a call that has ended."""
         row = self._rows.get(timeout)
-        if row is None or call not in row:
-            return
-        del row[call]
-        if not row:
+        if row is not None and row.pop(call, None) is not None and not row:
             del self._rows[timeout]
             if (timer := self._timers.pop(timeout, None)) is not None:
                 timer.cancel()
