@@ -109,10 +109,10 @@ class Parking(Struct, eq=False):
         needs = [self._needs[id] for id in call.after if id in self._needs]
         return frozenset().union(*needs, *filter(None, map(self._writers.over, _read(call.params, call.instance))))
 
-    def tell(self) -> None:
-        """Write the ends of the parked calls to the journal: they are stored elsewhere, and this batch is over."""
+    def tell(self, steps: Iterable[Step]) -> None:
+        """Write the ends of parked calls to the journal: they are stored elsewhere, and this batch is over."""
         if self.writer is not None:
-            for step in self.steps.values():
+            for step in steps:
                 self.writer.tell(CallEnded, result=step.result)
 
     async def record(self, id: str, agent: str, at: datetime, taint: Taint) -> ParkedCalls:
@@ -269,7 +269,7 @@ class Approvals:
                 for approval in row.waits.values():
                     await self.queue.park(approval)
                 crashpoint("approval.parking")
-                parking.tell()
+                parking.tell(parking.steps.values())
                 if row.waits:
                     await self._rows.add(row)
                     crashpoint("approval.parked")
@@ -277,9 +277,10 @@ class Approvals:
                         self._go_on(row.session)
             except (SparError, ValueError, TypeError, LookupError) as error:
                 why = f"it could not be kept until its answer: {error}"
-                for step in parking.steps.values():
-                    step.result = step.denied(why)
-                parking.tell()
+                async for steps in slices_of([*parking.steps.values()]):
+                    for step in steps:
+                        step.result = step.denied(why)
+                    parking.tell(steps)
         await self._settle(parking.scope, parking.all_steps)
 
     def waiting_runs(self) -> Collection[str]:

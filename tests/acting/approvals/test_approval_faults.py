@@ -6,6 +6,7 @@ import asyncio
 import gc
 from contextlib import suppress
 from datetime import timedelta
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from spar.protocols import Context, Host, RunContext
 from spar.protocols.tools import tool
 from spar.records.approvals import Approval, DecidedError
 from spar.testing import VirtualClock
+from spar.threads import SLICE
 from spar.types import Action, ActionResult, Call, CallResult
 from tests.acting.approval_tools import World, answer, cycle, desk_of, executor, faults, on_hand, pending, statuses
 from tests.acting.run.test_journal import Told
@@ -491,6 +493,33 @@ async def test_what_was_told_as_denied_because_it_could_not_be_kept_does_not_run
         await answer(made, asked)
     assert (made.resumable("main"), await store.records("parked")) == (None, [])
     assert world.done == []
+
+
+async def test_others_have_their_turn_while_many_parked_calls_are_denied(clock: VirtualClock) -> None:
+    class Full(Mortal):
+        async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
+            if kind == "parked":
+                raise ValueError("it is too large")
+            return await super().keep(kind, id, value, expect=expect)
+
+    async def others() -> None:
+        while True:
+            told.facts.append(("turn",))
+            await asyncio.sleep(0)
+
+    told = Told()
+    made = Executor(World().tools(), journal=told, settings={"approval": {"hold": 0.0}})
+    made.attach(Host("main", clock, Events("main", clock=clock), None, lambda: None, Full()))  # type: ignore[arg-type]
+    calls = (Call("act", {"what": 1}, id="a"), *[Call("plain", {"what": n}, after=("a",)) for n in range(10 * SLICE)])
+    async with made:
+        turns = asyncio.ensure_future(others())
+        result = await made.act(Action(calls), cycle(clock))
+        turns.cancel()
+
+    assert statuses(result) == ["denied denied"] * len(calls)
+    ends = [fact[-1] for fact in told.facts]
+    assert ends.count("denied") == len(calls)
+    assert max(len(list(run)) for end, run in groupby(ends) if end == "denied") == SLICE
 
 
 async def test_many_questions_to_a_store_that_hangs_are_all_denied_together(
