@@ -206,7 +206,8 @@ def encoded(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> tuple
         text = raw.decode() if raw.isascii() else _NOT_ASCII.sub(_escape, raw.decode())
         if len(text) <= limit:
             return text, False
-    text, was_cut = _bounded(value, unknown, (limit, *_TIGHTER), limit)
+    # What must be whole is looked at once: nothing of it is longer than `limit`, so shorter texts would only cut more.
+    text, was_cut = _bounded(value, unknown, (limit,) if exact else (limit, *_TIGHTER), limit)
     if was_cut and exact:
         raise TooLargeError(f"too large or too deep to be kept whole: at most {limit} bytes and {MAX_DEPTH} levels")
     return text, was_cut

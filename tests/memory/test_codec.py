@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memory import codec
 from memory.codec import MAX_BYTES, MAX_DEPTH, decode, encode, safe
 from spar.types import Call, CallResult, Experience, Fault, Perception
 from tests.forced import forced
@@ -121,6 +122,19 @@ def test_brackets_in_a_text_are_not_depth() -> None:
 def test_what_must_be_kept_exactly_is_refused_when_it_cannot_be(value: Any) -> None:
     with pytest.raises(ValueError, match="kept"):
         encode({"value": value}, exact=True)
+
+
+def test_what_must_be_kept_exactly_is_walked_through_once_however_large_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks, begin = list[int](), codec.BoundedWalk.__init__
+
+    def counted(self: Any, unknown: Any, max_text: int, limit: int) -> None:
+        walks.append(max_text)
+        begin(self, unknown, max_text, limit)
+
+    monkeypatch.setattr(codec.BoundedWalk, "__init__", counted)
+    with pytest.raises(ValueError, match="kept"):
+        encode(["value"] * MAX_BYTES, exact=True)
+    assert walks == [MAX_BYTES]
 
 
 @settings(max_examples=40)
