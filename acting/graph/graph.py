@@ -39,11 +39,13 @@ from msgspec import Struct, field
 from acting.graph.deadlock import Deadlocks, Stuck, reaches
 from acting.graph.index import Index
 from acting.graph.nodes import ENDED, HELD, NONE, Barrier, Gate, IndexNode, Node, ReadRequirement, Why
+from spar.checks import slotted
 from spar.data.paths import Expression, Path, overlaps
 
 MOST_UNINDEXED: Final = 1 << 12  # so that the index is filled in a few milliseconds
 
 
+@slotted
 class Graph(Struct, eq=False):
     """The calls of one batch. `has(path, instance)` returns whether an instance sees a value at a path now.
 

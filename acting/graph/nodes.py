@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
+from spar.checks import slotted
 from spar.data.paths import Path, PathNode, upwards
 
 Why = Literal["bad_reference", "dep_failed", "branch", "cycle"]
@@ -233,6 +234,7 @@ class Group:
         return living
 
 
+@slotted
 class IndexNode(PathNode, eq=False):
     """One segment of a path in the index: the calls that write here (`own`) or below, the reads that wait here."""
 

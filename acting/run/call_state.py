@@ -31,7 +31,7 @@ from acting.tooling.bound_tool import BoundTool, LatentTool
 from acting.tooling.context import NO_QUESTION, Question, Scope, ToolContext, fault, fault_of
 from acting.tooling.parameters import check_finite
 from acting.tooling.registry import Catalog
-from spar.checks import SCALARS, shorten
+from spar.checks import SCALARS, shorten, slotted
 from spar.clock import Clock
 from spar.data.blackboard import Board, LateCopy, message_of, with_copies, write_messages
 from spar.data.json_safe import NotJsonError, is_flat, plain, shortened, text
@@ -56,7 +56,6 @@ from spar.types import SERVICE_KEYS, Call, CallResult, CallStatus, Fault, Messag
 _UNKNOWN: Final[Any] = None  # until the call is prepared
 _LARGEST_PROGRESS = 1 << 16  # bytes of a progress report as JSON; it is only shown
 _NAMES = 1024  # characters of all names of a call together that need no cutting
-
 
 _text_of = lru_cache(16)(datetime.isoformat)  # calls of a millisecond have the same time
 _MAY_HAVE = " and may have had its effect: find out before repeating it"
@@ -95,6 +94,7 @@ _VALUES: Final = 32  # values of a result that count as a call: it is copied, en
 IDLE, RUNNING, LATE, LEFT = range(4)
 
 
+@slotted
 class Step(Node, eq=False, kw_only=True, gc=False):
     """A call in the graph: `call` as proposed, `params` with the values of its references, `arguments` as validated,
     `entry` its tool; `scope` is that of its batch, `run_id` the run of the call: for one that was parked, the run that

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from spar.checks import slotted
 from spar.events.event import Event
 from spar.types import Call, CallResult
 
@@ -16,10 +17,12 @@ class CallEvent(Event, gc=False):
     run_id: str | None = None
 
 
+@slotted
 class CallProposed(CallEvent):
     """A plan contains this call."""
 
 
+@slotted
 class CallStarted(CallEvent):
     """An attempt at a call has begun; `attempt` counts from 1."""
 
@@ -32,6 +35,7 @@ class CallProgressed(CallEvent):
     progress: Any = None
 
 
+@slotted
 class CallCompleted(CallEvent, kw_only=True):
     """A call has ended well."""
 

@@ -1,12 +1,13 @@
 """Graph of calls: which call is refused, and what it costs; the rest is held by properties/test_graph_oracle."""
 
+import gc
 from typing import Any
 
 import pytest
 
 from acting.graph import graph
 from acting.graph.graph import Graph
-from acting.graph.nodes import Node
+from acting.graph.nodes import IndexNode, Node
 from spar.data.blackboard import Board
 from spar.data.paths import parse_read, parse_write
 from tests.effort import growth
@@ -234,3 +235,7 @@ def test_a_call_that_reads_knows_all_calls_before_it_that_write(most: int, monke
     assert plan.ready() == ["x"]
     plan.end("x")
     assert plan.settle() == {"y": "dep_failed", "z": "branch"}
+
+
+def test_the_garbage_collector_knows_what_is_written_without_telling_it() -> None:
+    assert all(gc.is_tracked(made) for made in (Graph(lambda path, instance: False), IndexNode()))
