@@ -154,17 +154,19 @@ class Graph(Struct, eq=False):
             self.pending -= 1
             for read in node.requirements:
                 read.close()
-        if node.groups:
-            node.leave()
-        for read, place in node.feeds:
-            if read.fed.get(place) is node:
-                place.set_fed(read, None)
-                self._suspect(read.node)
-        # Remove the edges, so that the memory of a batch is free without the garbage collector.
-        for read in node.requirements:
-            read.gates = ()
-        if node.requirements or node.feeds:
-            node.requirements = node.feeds = NONE
+        if (not ok or len(node.writes) > 1) and self._unindexed is None:
+            self._index.lose(node)
+        # The edges are removed, so that the memory of a batch is free without the garbage collector.
+        if node.feeds:
+            for read, place in node.feeds:
+                if read.fed.get(place) is node:
+                    place.set_fed(read, None)
+                    self._suspect(read.node)
+            node.feeds = NONE
+        if node.requirements:
+            for read in node.requirements:
+                read.gates = ()
+            node.requirements = NONE
         if node.blockers:
             node.blockers = NONE
         free = node.dependants
@@ -223,9 +225,10 @@ class Graph(Struct, eq=False):
         """Put the calls before the first one that reads into the index, which has all calls from now on."""
         writers, self._unindexed = self._unindexed, None
         for node in writers or ():
-            self._index.register(node)
-            if node.state == ENDED:
-                node.leave()
+            if node.state != ENDED:
+                self._index.register(node)
+            elif not node.ok or len(node.writes) > 1:
+                self._index.lose(node)
 
     def _follow(self, node: Node, after: Sequence[str]) -> bool:
         """Wait for the calls in `after`; return True if the call names itself."""

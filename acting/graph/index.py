@@ -5,13 +5,13 @@ This module only keeps the data; `graph` decides which call may start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct, field
 
-from acting.graph.nodes import NOBODY, Barrier, Group, IndexNode, Node, ReadRequirement
-from spar.data.paths import MISSING, NOTHING, Path, child, descend, get
+from acting.graph.nodes import CHOSE_ANOTHER, FAILED, NOBODY, Barrier, Group, IndexNode, Node, ReadRequirement
+from spar.data.paths import MISSING, NOTHING, Path, child, descend, get, upwards
 
 
 class Index(Struct, eq=False):
@@ -33,26 +33,21 @@ class Index(Struct, eq=False):
             if place is None:
                 continue
             for segment in path[1:]:
-                group = place.own
-                if group is not None and group.live:
-                    group.block(waiter)
+                if place.own is not None and place.own.block(waiter):
                     blocked = True
                 place = place.children.get(segment)
                 if place is None:
                     break
             else:
                 for group in (place.own, place.below):
-                    if group is not None and group.live:
-                        group.block(waiter)
+                    if group is not None and group.block(waiter):
                         blocked = True
         return blocked
 
     def register(self, node: Node) -> list[tuple[ReadRequirement, IndexNode]]:
         """Record the paths that a call writes to. Return the reads that wait there and have no feeder."""
-        groups: list[Group] = []
         fed: list[tuple[ReadRequirement, IndexNode]] = []
-        ends = []
-        roots = self.roots if node.instance is None else self.instances.setdefault(node.instance, {})
+        roots = self._roots_of(node)
         for paths in node.writes:
             for path in paths:
                 place = roots.get(path[0])
@@ -61,26 +56,32 @@ class Index(Struct, eq=False):
                 for segment in path[1:]:
                     if place.unfed:
                         fed += [(read, place) for read in place.unfed]
-                    group = place.below
-                    if group is None:
-                        group = place.below = Group()
-                    group.live += 1
-                    group.fresh.append(node)
-                    groups.append(group)
+                    if place.below is None:
+                        place.below = Group()
+                    place.below.fresh.append(node)
                     place = child(place, segment)
-                group = place.own
-                if group is None:
-                    group = place.own = Group()
-                group.live += 1
-                group.fresh.append(node)
-                groups.append(group)
+                if place.own is None:
+                    place.own = Group()
+                place.own.fresh.append(node)
                 if place.unfed_sub:
                     fed += unfed_below(place)
-            ends.append(len(groups))
-        node.groups = groups
-        if len(node.writes) > 1:
-            node.branches = [groups[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         return fed
+
+    def lose(self, node: Node) -> None:
+        """Record at the paths that an ended call has not written to why that is so."""
+        roots = self._roots_of(node)
+        written: set[Group] = set()
+        lost = CHOSE_ANOTHER if node.why == "branch" else FAILED
+        if node.ok or node.chosen is not None:
+            written.update(groups_of(roots, node.writes[node.chosen or 0]))
+            lost = CHOSE_ANOTHER
+        for paths in node.writes:
+            for group in groups_of(roots, paths):
+                if group not in written:
+                    group.lost |= lost
+
+    def _roots_of(self, node: Node) -> dict[str, IndexNode]:
+        return self.roots if node.instance is None else self.instances.setdefault(node.instance, {})
 
     def watch(self, read: ReadRequirement, path: Path) -> tuple[IndexNode, ...]:
         """Let `read` wait for a value at `path`, without a feeder yet. Return the places where it waits."""
@@ -123,6 +124,17 @@ def walk(roots: dict[str, IndexNode], path: Path) -> IndexNode:
     if place is None:
         place = roots[path[0]] = IndexNode()
     return descend(place, path[1:])
+
+
+def groups_of(roots: dict[str, IndexNode], paths: Sequence[Path]) -> Iterator[Group]:
+    """Yield the groups of those who write to these paths; create those that are missing."""
+    for path in paths:
+        place = walk(roots, path)
+        place.own = place.own or Group()
+        yield place.own
+        for above in upwards(place.up):
+            above.below = above.below or Group()
+            yield above.below
 
 
 def present(place: IndexNode, value: Any) -> Iterator[IndexNode]:

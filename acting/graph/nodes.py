@@ -93,29 +93,10 @@ class Node(Struct, eq=False, gc=False):
     followers: list[Node] = NONE  # nodes that wait for this to end well
     feeds: list[tuple[ReadRequirement, IndexNode]] = NONE  # the waiting reads that this call is to write for
     requirements: dict[ReadRequirement, None] = NONE
-    groups: Sequence[Group] = ()
-    branches: Sequence[Sequence[Group]] = ()  # the groups of each alternative, if there are several
 
     @property
     def ended(self) -> bool:
         return self.state == ENDED
-
-    def leave(self) -> None:
-        """Remove an ended call from its groups; record the reason at the paths that it did not write to."""
-        for group in self.groups:
-            group.live -= 1
-        if self.chosen is None and not self.ok:
-            lost = CHOSE_ANOTHER if self.why == "branch" else FAILED
-            for group in self.groups:
-                group.lost |= lost
-        elif self.branches:
-            written = set(self.branches[self.chosen or 0])
-            for group in self.groups:
-                if group not in written:
-                    group.lost |= CHOSE_ANOTHER
-        self.groups = ()
-        if self.branches:
-            self.branches = ()
 
 
 class ReadRequirement:
@@ -179,36 +160,37 @@ class ReadRequirement:
 
 
 class Group:
-    """The calls that write to one place and may not have ended. Readers that arrive together share a barrier."""
+    """The calls that write to one place, of which some may have ended. Readers that arrive together share a barrier."""
 
-    __slots__ = ("barrier", "fresh", "live", "lost")
+    __slots__ = ("barrier", "fresh", "lost")
 
     def __init__(self) -> None:
-        self.live = self.lost = 0
+        self.lost = 0
         self.fresh: list[Node] = []
         self.barrier: Barrier | None = None
 
-    def block(self, reader: Node | Barrier) -> None:
-        """Make `reader` wait for all writers that have not ended; there is at least one."""
-        if len(self.fresh) == 1 and self.barrier is None:
-            link(self.fresh[0], reader)
-            return
-        if self.fresh:
-            self.fresh = [node for node in self.fresh if node.state != ENDED]
-        if self.barrier is not None and self.barrier.ended:
-            self.barrier = None
-        if len(self.fresh) == 1 and self.barrier is None:
-            link(self.fresh[0], reader)
-            return
-        if self.fresh:
-            barrier = Barrier()
-            for node in self.fresh:
-                link(node, barrier)
-            if self.barrier is not None:
-                link(self.barrier, barrier)
-            self.fresh, self.barrier = [], barrier
-        if self.barrier is not None:
-            link(self.barrier, reader)
+    def block(self, reader: Node | Barrier) -> bool:
+        """Make `reader` wait for all writers that have not ended; return whether there are any."""
+        fresh, barrier = self.fresh, self.barrier
+        if barrier is not None and barrier.ended:
+            barrier = self.barrier = None
+        if fresh and (len(fresh) > 1 or fresh[0].state == ENDED):
+            fresh = self.fresh = [node for node in fresh if node.state != ENDED]
+        if len(fresh) == 1 and barrier is None:
+            link(fresh[0], reader)
+            return True
+        if fresh:
+            shared = Barrier()
+            for node in fresh:
+                link(node, shared)
+            if barrier is not None:
+                link(barrier, shared)
+            self.fresh, barrier = [], shared
+            self.barrier = barrier
+        if barrier is None:
+            return False
+        link(barrier, reader)
+        return True
 
     def writer(self, *but: Node) -> Node | None:
         """Return a writer that has not ended, other than `but`: the last one, if it is easy to find."""
@@ -257,12 +239,7 @@ class IndexNode(PathNode, eq=False):
 
     def writer(self, *but: Node) -> Node | None:
         """Return a call other than `but` that has not ended and whose write a read of this place sees."""
-        for group in self.groups():
-            if group.live:
-                living = group.writer(*but)
-                if living is not None:
-                    return living
-        return None
+        return next(filter(None, (group.writer(*but) for group in self.groups())), None)
 
     @property
     def lost(self) -> int:
@@ -316,8 +293,12 @@ class IndexNode(PathNode, eq=False):
 
 
 def link(blocker: Node | Barrier, waiter: Node | Barrier) -> None:
-    blocker.dependants = blocker.dependants or []
-    blocker.dependants.append(waiter)
-    waiter.blockers = waiter.blockers or []
-    waiter.blockers.append(blocker)
+    if blocker.dependants:
+        blocker.dependants.append(waiter)
+    else:
+        blocker.dependants = [waiter]
+    if waiter.blockers:
+        waiter.blockers.append(blocker)
+    else:
+        waiter.blockers = [blocker]
     waiter.waiting += 1
