@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import chain
+from itertools import chain, product
 from typing import Any, Final, Literal
 
 from msgspec import Struct, field
@@ -106,8 +106,9 @@ class Graph(Struct, eq=False):
         fed: Sequence[tuple[ReadRequirement, IndexNode]] = ()
         if writes is not None:
             fed = self._register(node, writes)
-            for path in missing:  # a call that waits for a value that only it writes
-                circular = circular or any(overlaps(path, written) for paths in node.writes for written in paths)
+            if missing:  # a call that waits for a value that only it writes is circular
+                written = chain.from_iterable(node.writes)
+                circular = circular or any(overlaps(*both) for both in product(missing, written))
         awaiting = self._awaited.pop(node.id, ()) if self._awaited else ()
         if fed or awaiting:
             for read, place in fed:
@@ -261,20 +262,23 @@ class Graph(Struct, eq=False):
 
     def _order(self, node: Node, reads: Sequence[Expression]) -> Sequence[Path]:
         """Wait for the earlier calls that write where this one reads. Return the paths without a value or a writer."""
-        instance, has = node.instance, self._has
         if self._unindexed is not None:
             self._fill_index()
-        paths: list[Path] = []
+        instance = node.instance
+        paths: dict[Path, None] = {}
         for expression in reads:
-            only = expression.only
-            if only is not None:
-                paths.append(only)
+            if expression.only is not None:
+                paths[expression.only] = None
             elif len(expression.alternatives) == 1:
-                paths += expression.alternatives[0]  # paths of one alternative count as separate reads
+                paths.update(dict.fromkeys(expression.alternatives[0]))  # they count as separate reads
             else:
                 self._choose(node, expression.alternatives)
-        node.reads = paths if len(paths) < 2 else list(dict.fromkeys(paths))
-        return [path for path in node.reads if not self._index.block(node, path, instance) and not has(path, instance)]
+        node.reads = [*paths]
+        missing: list[Path] = []
+        for path in paths:
+            if not self._index.block(node, path, instance) and not self._has(path, instance):
+                missing += [path]
+        return missing
 
     # -- starting and ending
 

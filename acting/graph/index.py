@@ -39,9 +39,10 @@ class Index(Struct, eq=False):
                 if place is None:
                     break
             else:
-                for group in (place.own, place.below):
-                    if group is not None and group.block(waiter):
-                        blocked = True
+                if place.own is not None and place.own.block(waiter):
+                    blocked = True
+                if place.below is not None and place.below.block(waiter):
+                    blocked = True
         return blocked
 
     def register(self, node: Node) -> list[tuple[ReadRequirement, IndexNode]]:

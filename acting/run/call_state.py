@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Container, Generator, Iterator,
 from contextlib import suppress
 from contextvars import Context
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from math import inf
 from typing import Any, Final
@@ -175,12 +175,12 @@ class Step(Node, eq=False, kw_only=True, gc=False):
             self.entry, fits = entry, False
             params = call.params
             if params:
-                is_small, may_refer, fits = entry.parameters.inspect(params)
+                is_small, referring, fits = entry.parameters.inspect(params)
                 if not is_small:
                     self.is_small = False
                     check_finite(call.tool, params)
-                if may_refer:
-                    by_name = references(params)
+                if referring:
+                    by_name = references(referring)
                     reads = distinct(chain.from_iterable(by_name.values()))
                     if not reads:
                         self.params, fits = (params := resolve(params, board.look)), False
@@ -214,10 +214,6 @@ class Step(Node, eq=False, kw_only=True, gc=False):
         call, by_name, scalars = self.call, self.references, self.entry.parameters.scalars
         copies: list[LateCopy] = []
         fits = self.arguments is call.params  # whether the others need no validation
-
-        def look(expression: Expression) -> Any:
-            return board.look_late(expression, call.instance, copies)
-
         params = dict(call.params)
         try:
             for name in by_name if self.is_small else params:  # small ones are no containers, which are copied
@@ -226,6 +222,7 @@ class Step(Node, eq=False, kw_only=True, gc=False):
                     params[name] = value = board.look_late(expressions[0], call.instance, copies)
                     fits = fits and type(value) is not str and type(value) in scalars[name]
                 else:
+                    look = partial(board.look_late, instance=call.instance, late=copies)
                     params[name], fits = resolve(value, look), fits and expressions is None
         except STRUCTURAL as error:
             return structural(error, call.tool)

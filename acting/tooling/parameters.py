@@ -137,14 +137,15 @@ class Parameters:
                    partial(_sentences_of_schema, list(parameters)), context,
                    required=whole.get("required", ()), is_open=whole["additionalProperties"] is not False)  # fmt: skip
 
-    def inspect(self, params: dict[str, Any]) -> tuple[bool, bool, bool]:
-        """Return whether all parameters are short scalars, which can be stored as they are; whether any may be a
-        reference; and whether the tool takes them just as they are, if those have values that it takes."""
-        is_small, may_refer, fits, scalars = True, False, params.keys() >= self._required, self.scalars
+    def inspect(self, params: dict[str, Any]) -> tuple[bool, dict[str, Any], bool]:
+        """Return whether all parameters are short scalars, which can be stored as they are; those that may be or hold a
+        reference; and whether the tool takes all just as they are, if those have values that it takes."""
+        referring: dict[str, Any] = {}
+        is_small, fits, scalars = True, params.keys() >= self._required, self.scalars
         for name, value in params.items():
             kind = type(value)
             if kind is str and value[:1] == MARK:
-                may_refer, fits = True, fits and name in scalars
+                referring[name], fits = value, fits and name in scalars
             elif kind not in scalars.get(name, ()):
                 fits = False
             if kind is str:
@@ -156,8 +157,8 @@ class Parameters:
             elif kind is float:
                 is_small = False
             elif kind not in SCALARS:
-                is_small, may_refer = False, True
-        return is_small, may_refer, fits and is_small
+                is_small, referring[name] = False, value
+        return is_small, referring, fits and is_small
 
     def compile(self) -> None:
         """Make what validates calls. An error comes again, and is told, when a call is validated."""

@@ -548,8 +548,8 @@ def test_parameters_that_need_no_validation_are_those_that_it_leaves_as_they_are
     values = ["", "a", "red", "†a.b", "é", "\ud800", "x" * 300, 0, 5, -(1 << 62), 1 << 70, True, 1.0, 1.5, None, [], {}]
     for value in values:
         for params in ({"value": value}, {"value": value, "other": 1}, {"other": 1}, {"value": value, "extra": 1}):
-            _, may_refer, fits = parameters.inspect(params)
-            if fits and not may_refer:
+            _, referring, fits = parameters.inspect(params)
+            if fits and not referring:
                 taken = parameters.validate(params)
                 assert taken == params
                 assert list(map(type, taken.values())) == list(map(type, params.values()))
