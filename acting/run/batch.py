@@ -132,7 +132,8 @@ class Batch:  # at most 29 attributes: the interpreter looks those of an object 
             self._writer.tell(CallsPlanned, calls=(call,))
         if runtime.wanted[CallProposed]:
             publish = runtime.publish  # a bound method: called as an attribute, it is looked for in the class first
-            publish(CallProposed(call=call, cycle_id=scope.cycle_id, run_id=step.run_id))
+            at = date_at(runtime, runtime.clock.monotonic())
+            publish(CallProposed(call=call, cycle_id=scope.cycle_id, run_id=step.run_id, at=at))
         reads, why = step.prepare(runtime.catalog, self._board, wrong, graph.known)
         if replay is not None and why is None and replay.take_over(step, runtime, graph):
             self._drain()
