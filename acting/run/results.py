@@ -42,7 +42,8 @@ _ERRORS: Final = frozenset({"error", "failed", "failure"})
 
 
 def _latest(one: _Last, other: _Last) -> _Last:
-    return max(one[0], other[0]), max(one[1], other[1])
+    later = max(one, other)
+    return later if later[0] is later[1] else (later[0], max(one[1], other[1]))
 
 
 class Writes(Struct, eq=False):
@@ -123,7 +124,7 @@ class Writes(Struct, eq=False):
         is_growing = method in _GROWING
         last = self._last.over(path) if self.count > step.moment else None
         self.count += 1
-        self._last.add(path, ((self.count, id), (0, "") if is_growing else (self.count, id)))
+        self._last.add(path, (now := (self.count, id), (0, "") if is_growing else now))
         number, rival = last[is_growing] if last is not None else (0, "")
         return rival if number > step.moment else ""
 

@@ -23,7 +23,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec import Struct, field
 
-from spar.checks import SCALARS, shorten
+from spar.checks import SCALARS, shorten, slotted
 
 MARK: Final = "†"
 MAX_DEPTH: Final = 128  # deeper values exhaust the stack of encoders
@@ -378,6 +378,7 @@ def upwards(node: N | None) -> Iterator[N]:
         node = node.up
 
 
+@slotted
 class _Entry(PathNode, eq=False):
     """Segment with two summaries: of the values added exactly here (`own`), and of these with all below (`sum`)."""
 
@@ -396,11 +397,12 @@ class PathIndex(Struct, Generic[T], eq=False):
 
     def add(self, path: Path, value: T) -> None:
         """Add a value, which is not None, at a path."""
-        merge = self._merge
-        node = descend(self._root, path)
+        merge, node = self._merge, self._root
+        node.sum = value if node.sum is None else merge(node.sum, value)
+        for segment in path:
+            node = child(node, segment)
+            node.sum = value if node.sum is None else merge(node.sum, value)
         node.own = value if node.own is None else merge(node.own, value)
-        for ancestor in upwards(node):
-            ancestor.sum = value if ancestor.sum is None else merge(ancestor.sum, value)
 
     def over(self, path: Path) -> T | None:
         """Return the summary of all values whose paths overlap with this one; None if there are none."""
