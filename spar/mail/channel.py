@@ -50,10 +50,12 @@ MIB: Final = 1024 * 1024
 
 
 class Cursor(Struct, frozen=True):
-    """Place in a folder: all mails up to this UID were taken, as long as the folder has this validity."""
+    """Place in a folder: all mails up to this UID were taken, as long as the folder has this validity. Of those up to
+    `old` only the unseen ones are taken."""
 
     validity: int
     uid: int
+    old: int = 0
 
 
 class _PassedOverError(Exception):
@@ -159,23 +161,26 @@ class MailChannel(Channel):
             box.abort()
 
     async def _begin(self) -> Cursor:
-        """Return the place to go on from. Where none is known, unseen mails are taken first, if the settings say so."""
+        """Return the place to go on from. Where none is known, unseen mails are taken, too, if the settings say so."""
         context, box = self._context, self._box
         row = converted((await self._rows.list()).get(_CURSOR), Cursor)
         if row is not None and row.validity == box.validity:
             return row
-        cursor = Cursor(box.validity, box.next_uid - 1)
         if row is not None:
             log.warning("folder was made anew", channel=context.name, folder=self._folder, next="unseen mails are read")
-        if row is not None or self._first == "unseen":
-            for uid in await self._threads.run(box.unseen):
-                if uid <= cursor.uid:
-                    await self._take(uid)
+        takes_old, last = row is not None or self._first == "unseen", box.next_uid - 1
+        cursor = Cursor(box.validity, 0 if takes_old else last, last)
         self._keep(cursor)
         return cursor
 
     async def _take_new(self, cursor: Cursor) -> Cursor:
-        for uid in await self._threads.run(self._box.uids_from, cursor.uid + 1):
+        """Take the mails behind the cursor, and return the cursor behind them. Raises: TransientError."""
+        uids = await self._threads.run(self._box.uids_from, cursor.uid + 1)
+        if cursor.uid < cursor.old:
+            unseen = set(await self._threads.run(self._box.unseen))
+            uids = [uid for uid in uids if uid > cursor.old or uid in unseen]
+        for uid in uids:
+            next_cursor = replace(cursor, uid=uid)
             try:
                 await self._take(uid)
             except TransientError as error:
@@ -184,9 +189,12 @@ class MailChannel(Channel):
                     raise
                 log.warning("mail left unread", channel=self._context.name, uid=uid, reason=str(error))
                 self._passed_over["unreadable"] += 1
-                self._keep(Cursor(cursor.validity, uid))
+                self._keep(next_cursor)
                 raise
-            cursor = Cursor(cursor.validity, uid)
+            cursor = next_cursor
+            self._keep(cursor)
+        if cursor.uid < cursor.old:
+            cursor = replace(cursor, uid=cursor.old)
             self._keep(cursor)
         return cursor
 

@@ -94,7 +94,7 @@ async def test_in_a_folder_that_was_made_anew_nothing_is_lost(
     host.write(letter("hello"))
     async with reader.reading(open_channel()):
         await reader.until(lambda: reader.heard)
-    assert reader.rows.rows["cursor"]["uid"] == 1
+        await reader.until(lambda: reader.rows.rows["cursor"]["uid"] == 1)
 
 
 async def test_a_mail_that_is_too_large_is_not_fetched_and_its_sender_is_told(
@@ -325,6 +325,31 @@ async def test_a_mail_over_which_the_server_fails_each_time_does_not_stop_those_
             failures += task.done()
     assert failures == 5
     assert reader.heard[0].text.endswith("good")
+    assert channel.snapshot()["passed_over"] == {"unreadable": 1}
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_an_old_mail_over_which_the_server_fails_does_not_stop_those_behind_it(
+    host: MailHost, reader: Reader, open_channel: Open, is_first: bool
+) -> None:
+    if not is_first:  # else the folder was made anew
+        reader.rows.rows["cursor"] = {"validity": 1, "uid": 1000}
+    host.write(letter("seen", id="0@x"))
+    async with Reader(reader.workspace).reading(open_channel(first="unseen")):
+        while not host.flags(SPAR)["seen"]:
+            await asyncio.sleep(0.01)
+    host.write(letter("bad", id="1@x"))
+    [bad] = (host.home / "mail" / SPAR / "new").iterdir()
+    bad.chmod(0)
+    host.write(letter("good", id="2@x"))
+    channel, failures = open_channel(first="unseen" if is_first else "new"), 0
+    while not reader.heard and failures < 10:
+        async with reader.reading(channel) as task:
+            await asyncio.wait([task, asyncio.create_task(reader.until(lambda: reader.heard))], timeout=30,
+                               return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
+            failures += task.done()
+    assert failures == 5
+    assert [message.text.split()[-1] for message in reader.heard] == ["good"]
     assert channel.snapshot()["passed_over"] == {"unreadable": 1}
 
 
