@@ -159,8 +159,9 @@ class Core:
         return self.shared is None or (self.shared.owns(session) and self.shared.has_read(session))
 
     def owner_of(self, session: str) -> SharedSessions | None:
-        """Return what reaches the process that has a session; None if this one has it."""
-        return None if self.owns(session) else self.shared
+        """Return what reaches the process that has a session, after it has read what others left of it; None if this
+        one has."""
+        return None if self.is_ready(session) else self.shared
 
     def is_suspect(self, session: str) -> bool:
         """Return whether work of a session may have ended several processes that ran this agent."""

@@ -435,3 +435,27 @@ async def test_what_was_begun_goes_on_before_a_message_that_comes_while_a_sessio
         for run_id in ("begun", new.run_id):
             assert (await nodes.ended(0, run_id)).status == "ok"
     assert nodes.done == ["slow begun", "slow new"]
+
+
+async def test_a_reset_while_a_session_is_taken_over_ends_also_what_others_had_accepted(url: str) -> None:
+    async with beside_a_memory(url) as (nodes, _, session, leave):
+        [agent] = nodes.agents
+        run = await agent.submit("slow begun", session=session)
+        shared, has_asked, may_read = agent.core.shared, asyncio.Event(), asyncio.Event()
+        reconcile = shared._reconcile
+
+        async def slowly(*args: Any) -> None:
+            has_asked.set()
+            await may_read.wait()
+            await reconcile(*args)
+
+        shared._reconcile = slowly
+        await leave()
+        await has_asked.wait()
+        assert agent.core.owns(session)
+        reset = asyncio.create_task(agent.reset(session))
+        await asyncio.sleep(0.1)
+        may_read.set()
+        assert (await reset).ordinal == 2
+        assert (await nodes.ended(0, run.run_id)).error == "reset"
+    assert nodes.done == []
