@@ -244,7 +244,7 @@ class Journal(Handover):
 
     async def _letter_answered(self, fact: facts.LetterAnswered, agent: str) -> None:
         letter, waits = fact.letter, fact.is_tried_again
-        body = self._rows.body(letter.again) if waits else "{}"
+        body = self._rows.body(letter.again if waits else {"answer": letter.answer})
         event = self._rows.fact("", letter.id, "resolved", {"waits": waits})
 
         def write(connection: Connection) -> None:

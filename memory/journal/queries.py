@@ -85,8 +85,7 @@ def run(connection: Connection, agent: str, run_id: str) -> tuple[Item | None, d
     if state == "waiting":
         return decode(body, Item), None
     if state == "dead":
-        letter = decode(body, DeadLetter)
-        return None, {"run_id": run_id, "status": "error", "error": letter.reason}
+        return None, decode(body, DeadLetter).answer
     return None, decode(body, dict[str, Any]).get("answer")
 
 

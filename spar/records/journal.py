@@ -134,6 +134,13 @@ class DeadLetter(Struct, frozen=True):
         """Return its item as if it were new."""
         return replace(self.item, attempts=0, fault=None, due_at=None)
 
+    @property
+    def answer(self) -> dict[str, Any]:
+        """Return the answer of its run as people can ask for it, also once it was dropped; {} if it is no run."""
+        if self.item.kind != "run":
+            return {}
+        return {"run_id": self.id, "status": "error", "ended_at": self.at, "error": self.reason}
+
 
 class Spend(Struct, frozen=True):
     """Change to the used amount of a budget in one window; `window` is its name with its start

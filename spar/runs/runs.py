@@ -247,6 +247,8 @@ class Runs:
         is_to_tell = settings.tell_errors and not (item.key or "").startswith(PURSUED)
         state = self._ledger.states[session].runs[item.id]
         run = Run(item.id, state, item.at, settings.reasoning, self._clock.monotonic(), is_to_tell=is_to_tell)
+        if item.past:  # the transcript has its message, also if nobody reads the results of these cycles
+            run.unwritten = ()
         self._runs[run.id] = self._open[run.id] = run
         if item.key:
             self._keys[item.key] = run.id

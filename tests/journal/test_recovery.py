@@ -979,3 +979,32 @@ async def test_what_people_decided_while_an_agent_was_stopped_is_no_more_in_what
         await other.recovery.restart.letters.bury("p1")
     async with agent:
         assert agent.recovery.snapshot()["dead_letters"] == 0
+
+
+async def test_a_run_that_was_put_aside_and_dropped_has_ended_with_an_error_for_ever(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    item = Item("r1", Perception("go", id="r1", kind="message"), "run", attempts=3, past=("c1",))
+    async with memory_at(tmp_path) as memory:
+        await accept(memory.journal, item)
+    for decision in ("wait", "drop", "wait"):
+        async with agent_at(tmp_path, clock) as agent:
+            if decision == "drop":
+                await agent.recovery.restart.letters.bury("r1")
+            status = await agent.wait("r1", 0)
+            assert (status.status, status.ended_at) == ("error", clock.now())
+            assert status.error == "3 attempts failed; the last: the process ended with it in hand"
+            (row,) = await agent.memory.run_rows("main", 10)
+            assert (row.status, row.ended_at) == ("error", clock.now())
+
+
+async def test_the_transcript_has_the_message_of_a_run_once_that_is_put_aside_after_some_cycles(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    for id, past in (("begun", ("c1",)), ("new", ())):
+        async with memory_at(tmp_path) as memory:
+            item = Item(id, Perception("go", id=id, kind="message", session=id), "run", id, attempts=3, past=past)
+            await accept(memory.journal, item)
+    async with agent_at(tmp_path, clock) as agent:
+        entries = [await agent.conversations.transcripts.read(session) for session in ("begun", "new")]
+    assert [[entry.kind for entry in each] for each in entries] == [["end"], ["user", "end"]]
