@@ -83,7 +83,7 @@ class Restart:
         for state in list(ledger.states.values()):  # of an earlier start: people may have decided meanwhile
             if ids := (*state.put_aside, *state.doubts, *state.detached):
                 ledger.add(facts.WorkLeft(session=state.key, items=ids))
-        await self.recall(_any)
+        await self.recall(self._core.has)
         await self._resume(left, self._unknown(left), is_ours)
         await journal.safe()
         crashpoint("recover.counted")

@@ -263,6 +263,30 @@ async def test_work_that_people_decide_about_is_decided_at_another_node(url: str
         assert (await other.recovery.restart.letters.list(), await other.recovery.restart.doubts.list()) == ([], [])
 
 
+async def test_what_people_have_to_decide_about_is_counted_at_the_node_that_has_it_alone(url: str) -> None:
+    async with nodes_on(url) as nodes:
+        owner, other = nodes.agents
+        session = nodes.session_of(0)
+        doubt = Doubt("d1", Call("slow", {"text": "d1"}), "c1", session, why="it was cut off")
+        owner.recovery.restart.doubts.add(facts.CallDoubted(session=session, doubt=doubt))
+        letter = Item("l1", Perception("l1", id="l1", session=session), session=session, attempts=3)
+        await owner.conversations.submission.keep(letter)
+        owner.core.ledger.tell(facts.PutAside(session=session, item=letter, reason="broken"))
+        await owner.core.ledger.journal.safe()
+
+        def counted() -> list[int]:
+            snapshots = [agent.recovery.snapshot() for agent in nodes.agents]
+            return [sum(snapshot[kind] for snapshot in snapshots) for kind in ("in_doubt", "dead_letters")]
+
+        async with nodes.agent(url) as third:
+            nodes.agents.append(third)
+            await until(lambda: third.memory.nodes.snapshot()["partitions"] > 0)
+            await until(lambda: counted() == [1, 1])
+            await other.recovery.restart.doubts.resolve("d1", "done", by="ada")
+            await other.recovery.restart.letters.bury("l1")
+            await until(lambda: counted() == [0, 0])
+
+
 async def read(agent: Agent, run_id: str, events: list[RunEvent]) -> list[RunEvent]:
     """Read the events of a run up to the last one, into a list that may have some."""
     stream = agent.events.run(run_id, after=events[-1].seq if events else 0)
