@@ -84,7 +84,7 @@ class AgentParts(Lifecycle):
     read all facts.
     """
 
-    __slots__ = ("clock", "events", "home", "hooks", "lifespan", "memory", "name")
+    __slots__ = ("clock", "events", "hooks", "lifespan", "memory", "name")
 
     ledger_of: ClassVar[Callable[[AgentParts, str], Ledger] | None] = None
 
@@ -122,7 +122,7 @@ class AgentParts(Lifecycle):
 
         with _MAKING:
             if not self.has_conversations:
-                self.__dict__["conversations"] = Conversations(self, self.attachments, self.home)
+                self.__dict__["conversations"] = Conversations(self, self.attachments)
             return cast(Conversations, self.__dict__["conversations"])
 
     @property

@@ -21,7 +21,6 @@ from spar.hooks import HookContext
 from spar.ids import new_id
 from spar.loop.cycle import STANDING
 from spar.observe.logs import get_logger
-from spar.protocols import Home
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.runs import Receipt
@@ -29,11 +28,10 @@ from spar.records.session import Origin, SessionRecord, SessionUse
 from spar.runs.outbox import RunMessages
 from spar.runs.runs import OUTPUT, PURSUED, Run
 from spar.runs.transcripts import SessionTranscripts
-from spar.session.control.resets import Resets, RunStops
-from spar.session.control.session_control import SessionControl
-from spar.session.control.session_records import SessionRecords, check_message, fitting
 from spar.session.parts import Conversing
+from spar.session.resets import Resets, RunStops
 from spar.session.session_hooks import SessionHooks
+from spar.session.session_records import SessionRecords, check_message, fitting
 from spar.threads import OTHERS_TURN
 from spar.types import QUEUE_MODES, Perception, QueueMode, replace
 
@@ -380,22 +378,21 @@ class Conversations(Conversing):
     """Parts of one agent for its messages: their submission, commands, answers and transcripts, and its sessions as
     people see them."""
 
-    __slots__ = ("control", "parts", "resets", "sessions", "stops", "submission")
+    __slots__ = ("parts", "resets", "stops", "submission")
 
-    def __init__(self, parts: Lifecycle, attachments: Attachments, home: Home | None) -> None:
-        core, state, sessions = parts.core, parts.agent_state, parts.sessions
-        self.parts, self.sessions = parts, sessions
+    def __init__(self, parts: Lifecycle, attachments: Attachments) -> None:
+        core, state, runs = parts.core, parts.agent_state, parts.runs
+        self.parts = parts
         self.transcripts = SessionTranscripts(
             core.name, core.clock, parts.requests, lambda: state.transcripts, parts.setup
         )
-        self.outbox = RunMessages(core, parts.requests, parts.reports, parts.runs, attachments.by_name, parts.installed,
+        self.outbox = RunMessages(core, parts.requests, parts.reports, runs, attachments.by_name, parts.installed,
                                   attachments.has_growing)  # fmt: skip
-        parts.runs.run_ended = self.run_ended
-        self.hooks = SessionHooks(core, parts.requests, parts.reports, self.transcripts, sessions.has_work_of)
-        self.stops = RunStops(parts, sessions)
-        self.records = SessionRecords(core, state, self.transcripts)
-        self.resets = Resets(parts, sessions, self.records, self.stops, parts.demand_open)
-        self.control = SessionControl(parts, self.records, self.resets, home, attachments.forget)
+        runs.run_ended = self.run_ended
+        self.hooks = SessionHooks(core, parts.requests, parts.reports, self.transcripts, parts.sessions.has_work_of)
+        self.stops = RunStops(parts, parts.sessions)
+        self.records = SessionRecords(core, parts.setup, state, self.transcripts)
+        self.resets = Resets(parts, parts.sessions, self.records, self.stops, attachments.forget)
         self.submission = Submission(parts, self.stops, self.records, self.resets)
 
     def run_ended(self, run: Run, end: End) -> None:

@@ -236,7 +236,7 @@ class Learning:
         """
         if self._parts.requests.is_inside:
             return
-        for session in tuple(self._services.conversations().sessions.by_key.values()):
+        for session in tuple(self._services.sessions.by_key.values()):
             cycle = session.cycle
             if cycle is None or cycle.phase != "reflect" or cycle.is_stepped:
                 continue

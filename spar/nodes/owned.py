@@ -146,7 +146,7 @@ class OwnedSessions:
 
     @property
     def _sessions(self) -> Any:
-        return self._services.conversations().sessions
+        return self._services.sessions
 
     @property
     def _recovery(self) -> Any:

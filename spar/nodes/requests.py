@@ -35,7 +35,7 @@ async def _reset(conversations: Any, session: str, by: str) -> None:
 
 
 async def _change(conversations: Any, session: str, origin: Any, **given: Any) -> None:
-    await conversations.control.change(session, origin=origin and Origin(**origin), **given)
+    await conversations.records.set(session, origin=origin and Origin(**origin), **given)
 
 
 async def _judge(conversations: Any, session: str, about: str, success: bool, why: str, by: FeedbackSource) -> None:
@@ -47,7 +47,7 @@ async def _fork(conversations: Any, session: str, key: str, at: str, by: str) ->
 
 
 async def _forget(conversations: Any, session: str, by: str) -> Any:
-    return await conversations.control.forget(session, by)
+    return await conversations.resets.forget(session, by)
 
 
 async def _answer_letter(conversations: Any, session: str, id: str, is_tried_again: bool) -> None:

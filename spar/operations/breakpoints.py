@@ -75,7 +75,7 @@ def breakpoints_of(service: Service) -> Breakpoints:
 async def demand_session(service: Service, key: str) -> None:
     """Check that a session exists. Raises: LookupError."""
     if key not in ("", "main") and key not in service.agent.sessions.by_key:
-        await service.agent.conversations.control.show(key)
+        await service.agent.conversations.records.get(key)
 
 
 def _span(seconds: float) -> str:

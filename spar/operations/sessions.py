@@ -1,12 +1,17 @@
-"""Operations on sessions: list, show, change, reset, forget; the next request to the model.
+"""Operations on sessions: list, show, change, reset, forget; the next request to the model; sessions as people see
+them.
 
 A slash in the key of a session may be escaped in a path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -25,21 +30,13 @@ from spar.operations.operation import (
     demanded,
     operation,
 )
-from spar.records.session import SessionRecord
+from spar.records.session import Origin, SessionRecord
 from spar.records.transcript import Entry, TranscriptSummary
-from spar.session.control.session_views import (
-    LARGEST_PAGE,
-    USUAL_PAGE,
-    SessionPage,
-    SessionView,
-    page_of,
-    read_token,
-    stored_view,
-)
 
 if TYPE_CHECKING:
     from spar.agent.parts import AgentParts
     from spar.ports.store import SessionStore, TranscriptStore
+    from spar.protocols import Home
     from spar.service.app import Service
 
 #: Seconds that resetting or forgetting may take: a running run ends first.
@@ -50,6 +47,11 @@ LONGEST_TRANSCRIPT: Final = 10_000
 LONGEST_KEY: Final = 256
 #: Longest message for which a prompt is shown, in characters.
 LONGEST_MESSAGE: Final = 100_000
+#: Sessions on a page: the default and the maximum.
+USUAL_PAGE: Final = 50
+LARGEST_PAGE: Final = 1_000
+#: Most open runs that are read of an agent that does not run here.
+_MOST_RUNS: Final = 10_000
 
 
 class SessionsChoice(Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,23 +121,104 @@ class Deleted(Struct, frozen=True):
     deleted: int
 
 
+#: State of a session: whether it has an open run, and whether one of these has begun.
+SessionState = Literal["resting", "waiting", "running"]
+
+
+class SessionView(Struct, frozen=True):
+    """One session as people see it. `runs` are its open runs, `state` says whether one of them has begun."""
+
+    key: str
+    id: str
+    ordinal: int
+    title: str
+    defaults: dict[str, Any]
+    origin: Origin
+    created_at: datetime
+    began_at: datetime
+    used_at: datetime
+    state: SessionState = "resting"
+    runs: tuple[str, ...] = ()
+    workspace: str = ""
+
+
+class SessionPage(Struct, frozen=True):
+    """A page of sessions, the last used first. `next` asks for the page after it; "" on the last page."""
+
+    sessions: tuple[SessionView, ...]
+    next: str = ""
+
+
 def _about(session: SessionView) -> str:
     defaults = [f"{name}={word_of(value, 40)}" for name, value in session.defaults.items()]
     return " ".join([*([session.title] if session.title else []), *defaults])
-
-
-async def _view(store: AgentStore) -> Callable[[SessionRecord], SessionView]:
-    """Return the function that shows a session of an agent that does not run."""
-    from spar.parts.factory import home_of
-
-    home = home_of(store.configuration("service", "acting"))
-    return await stored_view(store.memory, store.agent_name, home.folder_of)
 
 
 def _sessions(store: AgentStore) -> SessionStore:
     from spar.ports.store import DurableStore
 
     return demanded(store.memory, DurableStore.sessions, "this store keeps no sessions")
+
+
+async def _viewing(store: AgentStore, keys: Iterable[str]) -> Callable[[SessionRecord], SessionView]:
+    """Return the function that shows these sessions: those of other processes, and of an agent that does not run, by
+    the open runs in the store."""
+    agent = store.agent
+    if agent is None:
+        from spar.parts.factory import home_of
+
+        home: Home | None = home_of(store.configuration("service", "acting"))
+    else:
+        home = agent.home
+    stored = {} if agent is not None and all(map(agent.core.owns, keys)) else await _stored_runs(store)
+
+    def view(record: SessionRecord) -> SessionView:
+        key, runs = record.key, stored.get(record.key, [])
+        if agent is not None and agent.core.owns(key):
+            runs = [(run.id, run.started_at is not None) for run in agent.runs.open_in(key) if not run.state.is_command]
+        state: SessionState = "running" if any(begun for _, begun in runs) else "waiting" if runs else "resting"
+        return SessionView(key, record.id, record.ordinal, record.title, record.defaults.given, record.origin,
+                           record.created_at, record.began_at, record.used_at, state, tuple([id for id, _ in runs]),
+                           "" if home is None else home.folder_of(key))  # fmt: skip
+
+    return view
+
+
+async def _shown(store: AgentStore, record: SessionRecord) -> SessionView:
+    """Return a session as people see it."""
+    return (await _viewing(store, [record.key]))(record)
+
+
+async def _stored_runs(store: AgentStore) -> dict[str, list[tuple[str, bool]]]:
+    """Return the ids of the open runs in a store by session, each with whether it has begun."""
+    from spar.ports.any_part import has
+    from spar.ports.store import DurableStore
+
+    runs: dict[str, list[tuple[str, bool]]] = {}
+    if has(store.memory, DurableStore.run_rows, DurableStore.run_record):
+        for row in reversed(await store.memory.run_rows(store.agent_name, _MOST_RUNS, is_open=True)):
+            runs.setdefault(row.session, []).append((row.run_id, row.status == "running"))
+    return runs
+
+
+def _token(record: SessionRecord) -> str:
+    """Return a page token: the position of a session in the list, encoded."""
+    position = json.dumps([record.used_at.isoformat(), record.key])
+    return base64.urlsafe_b64encode(position.encode("ascii")).decode("ascii").rstrip("=")
+
+
+def _position(token: str) -> tuple[datetime, str] | None:
+    """Return the position that a page token encodes, None for no token. Raises: ValueError."""
+    if not token:
+        return None
+    try:
+        at, key = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        position = datetime.fromisoformat(at), str(key)
+    except (binascii.Error, ValueError, TypeError, RecursionError):
+        position = None
+    if position is None or position[0].tzinfo is None:
+        raise ValueError(f"after = {token[:60]!r}: must be the 'next' of the page before")
+    return position
 
 
 @operation("sessions list", "GET /v1/sessions", "read", is_stored=True, command=CommandForm(
@@ -150,10 +233,14 @@ def _sessions(store: AgentStore) -> SessionStore:
 ))  # fmt: skip
 async def list_sessions(store: AgentStore, given: SessionsChoice) -> SessionPage:
     """List the sessions, the last used one first."""
+    before, since = _position(given.after), given.since
     if store.agent is not None:
-        return await store.agent.conversations.control.list(given.limit, given.after, given.since)
-    records = await _sessions(store).page(store.agent_name, given.limit, read_token(given.after))
-    return page_of(records, given.limit, given.since, await _view(store))
+        records = await store.agent.conversations.records.page(given.limit, before)
+    else:
+        records = await _sessions(store).page(store.agent_name, given.limit, before)
+    view = await _viewing(store, [record.key for record in records])
+    recent = [record for record in records if since is None or record.used_at >= since]
+    return SessionPage(tuple(map(view, recent)), _token(recent[-1]) if len(recent) == given.limit else "")
 
 
 @operation("sessions reset", "POST /v1/sessions/{key:path}:reset", "operate", patience=LONG_WITHIN,
@@ -165,7 +252,7 @@ async def reset(service: Service, given: SessionKey, caller: Caller) -> SessionV
     """Reset a session: its next message begins a new conversation, without the earlier messages.
 
     Its running and waiting runs end with the reason "reset". The transcript stays."""
-    return await service.agent.conversations.control.reset(given.key, caller.by)
+    return await _shown(service, await service.agent.conversations.resets.reset(given.key, caller.by))
 
 
 class ForkBody(SessionKey, frozen=True, forbid_unknown_fields=True):
@@ -190,7 +277,7 @@ async def fork(service: Service, given: ForkBody, caller: Caller) -> SessionView
     approval (`fork.effects`)."""
     agent = service.agent
     record = await agent.forks.fork(given.key, given.at.strip(), given.name.strip(), caller.by)
-    return await agent.conversations.control.show(record.key)
+    return await _shown(service, record)
 
 
 def _parts(prompt: Prompt) -> list[PromptPart]:
@@ -312,10 +399,10 @@ FIELDS: Final = (
 async def show(store: AgentStore, given: SessionKey) -> SessionView:
     """Show one session: its conversation, its defaults, its origin, its open runs."""
     if store.agent is not None:
-        return await store.agent.conversations.control.show(given.key)
+        return await _shown(store, await store.agent.conversations.records.get(given.key))
     if (record := await _sessions(store).get(store.agent_name, given.key)) is None:
         raise LookupError(f"no session {given.key!r:.300}; a session begins with its first message")
-    return (await _view(store))(record)
+    return await _shown(store, record)
 
 
 #: The options of runs for which a session may have defaults.
@@ -354,8 +441,10 @@ async def change(service: Service, given: SessionBody) -> SessionView:
     title = None if given.title is UNSET else given.title
     defaults = None if given.defaults is UNSET else given.defaults
     if title is None and not defaults:
-        return await service.agent.conversations.control.show(given.key)
-    return await service.agent.conversations.control.change(given.key, title=title, defaults=defaults)
+        record = await service.agent.conversations.records.get(given.key)
+    else:
+        record = await service.agent.conversations.records.set(given.key, title=title, defaults=defaults)
+    return await _shown(service, record)
 
 
 @operation("sessions forget", "DELETE /v1/sessions/{key:path}", "admin", patience=LONG_WITHIN,
@@ -365,4 +454,4 @@ async def change(service: Service, given: SessionBody) -> SessionView:
 ))  # fmt: skip
 async def forget(service: Service, given: SessionKey, caller: Caller) -> Deleted:
     """Delete a session with its transcript, its cycles, the answers of its runs, and its workspace."""
-    return Deleted(await service.agent.conversations.control.forget(given.key, caller.by))
+    return Deleted(await service.agent.conversations.resets.forget(given.key, caller.by))

@@ -22,10 +22,11 @@ from spar.runs.runs import Runs
 if TYPE_CHECKING:
     from spar.journal.cycle_log import CycleLog
     from spar.journal.state.stored_state import StoredState
+    from spar.protocols import Home
     from spar.runs.outbox import RunMessages
     from spar.runs.transcripts import SessionTranscripts
-    from spar.session.control.session_records import SessionRecords
     from spar.session.session_hooks import SessionHooks
+    from spar.session.session_records import SessionRecords
 
 
 #: One for all agents, since an empty set takes 216 bytes.
@@ -158,13 +159,14 @@ class SessionParts:
     where it is not installed, `attached` raises a ConfigError and `installed` returns None. `learning` is one of them.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "account", "agent_state", "core", "health", "holding", "recovery",
+    __slots__ = ("__dict__", "__weakref__", "account", "agent_state", "core", "health", "holding", "home", "recovery",
                  "reports", "requests", "runs", "session_accounts", "setup")  # fmt: skip
 
     core: Core
     setup: Setup
     requests: Requests
     holding: Holding
+    home: Home | None
     runs: Runs
     recovery: Recovery
     agent_state: AgentState
@@ -175,6 +177,10 @@ class SessionParts:
     attached: Callable[[str], Any]
     installed: Callable[[str], Any]
     learning: Any
+
+    def demand_open(self, what: str) -> None:
+        """Check that work or a request can be accepted now. Raises: LifecycleError, NotReadyError."""
+        raise NotImplementedError
 
     @property
     def conversations(self) -> Conversing:

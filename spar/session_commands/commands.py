@@ -19,6 +19,8 @@ from spar.data.text import one_line
 from spar.errors import SparError
 from spar.facts import COMMAND
 from spar.hooks import HookContext
+from spar.ports.any_part import has
+from spar.ports.planners import OptionalPlanner
 from spar.records.audit import AuditDraft, auditing
 from spar.records.session import Origin, SessionRecord
 from spar.runs.runs import Run
@@ -143,10 +145,7 @@ class Commands:
 
         Messages after the command stay, because a process may carry out the command much later.
         """
-        runs = [
-            other for other in self._parts.runs.open_in(run.session)
-            if not other.state.is_command and other.accepted_at <= run.accepted_at
-        ]  # fmt: skip
+        runs = [other for other in self._open_runs(run) if other.accepted_at <= run.accepted_at]
         begun = sum(other.started_at is not None for other in runs)
         for other in reversed(runs):
             await self._services.conversations().stops.abort(other)
@@ -155,13 +154,18 @@ class Commands:
                  for number, noun in ((begun, "run"), (waiting, "waiting message")) if number]  # fmt: skip
         return f"Stopped: {' and '.join(parts)}." if parts else "Nothing goes on."
 
+    def _open_runs(self, command: Run) -> list[Run]:
+        """Return the open runs of the session of a command, without commands."""
+        return [run for run in self._parts.runs.open_in(command.session) if not run.state.is_command]
+
     async def _status(self, run: Run, command: Command) -> str:
         record = await self._parts.conversations.records.find(run.session)
         if record is None:
             return f"{run.session}: nothing was said here yet."
-        view = await self._services.conversations().control.show(run.session)
-        state = f"{view.state}, {len(view.runs)} open" if view.runs else "at rest"
-        chosen = ", ".join(f"{name} {one_line(str(value))[:80]}" for name, value in view.defaults.items()) or "as usual"
+        runs, given = self._open_runs(run), record.defaults.given
+        begun = "running" if any(other.started_at is not None for other in runs) else "waiting"
+        state = f"{begun}, {len(runs)} open" if runs else "at rest"
+        chosen = ", ".join(f"{name} {one_line(str(value))[:80]}" for name, value in given.items()) or "as usual"
         zone = zone_named(self._parts.core.settings.sessions.timezone)
         since = record.began_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
         return f"{record.id}{_titled(record)}: {state}; since {since}; {chosen}"
@@ -179,7 +183,8 @@ class Commands:
 
     async def _model(self, run: Run, command: Command) -> str:
         """List the models of the session, or choose one for its next runs."""
-        models = self._services.conversations().control.models()
+        planner = self._services.setup.modules["plan"].part
+        models = planner.allowed_models if has(planner, OptionalPlanner.allowed_models) else ()
         record = await self._parts.conversations.records.find(run.session)
         current = None if record is None else record.defaults.model
         if not command.argument:
@@ -188,7 +193,8 @@ class Commands:
             listed = "\n".join(f"- {name}{' (chosen)' if name == current else ''}" for name in models)
             return f"Models of this session:\n{listed}"
         name = None if command.argument in _USUAL else command.argument
-        await self._services.conversations().control.change(run.session, defaults={"model": name}, origin=_origin(run))
+        records = self._parts.conversations.records
+        await records.set(run.session, defaults={"model": name}, origin=_origin(run))
         return (
             f"The next message is answered by {name}." if name else "The next message is answered by the usual model."
         )

@@ -518,7 +518,7 @@ async def test_what_ends_its_work_ends_the_wait_at_once(way: str, clock: Virtual
                 await made.agent.pause()
             case "forget":
                 await made.agent.abort(receipt.run_id)
-                await made.agent.conversations.control.forget("x", "ada")
+                await made.agent.conversations.resets.forget("x", "ada")
         assert clock.monotonic() - began < 5.0
         assert made.breakpoints.stops() == []
 

@@ -129,7 +129,7 @@ async def test_of_a_session_that_is_forgotten_no_address_is_kept(clock: VirtualC
         await until(clock, lambda: len(delivered) == 2)
         rows = agent.agent_state.rows_of(OWNER)
         assert "alice" in str(await rows.list())
-        await agent.conversations.control.forget("chat:alice")
+        await agent.conversations.resets.forget("chat:alice")
         kept = str(await rows.list())
         assert "alice" not in kept
         assert "bob" in kept

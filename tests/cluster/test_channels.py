@@ -236,6 +236,6 @@ async def test_channels_and_senders_are_asked_at_any_node(url: str) -> None:
         session = f"chat:{person}"
         rows = other.memory.rows
         assert f"talk/{session}" in await rows(f"{OWNER}:main")
-        await other.conversations.control.forget(session, "ada")
+        await other.conversations.resets.forget(session, "ada")
         assert f"talk/{session}" not in await rows(f"{OWNER}:main")
         assert session not in of(holder)._talks

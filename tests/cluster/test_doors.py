@@ -23,6 +23,7 @@ from spar.records.journal import Doubt, Item
 from spar.runs.run_log import RunEvent
 from spar.types import Perception
 from tests.journal.left import accept
+from tests.session.shown import shown
 
 pytestmark = pytest.mark.process
 
@@ -97,7 +98,7 @@ def are_shared_out(agents: Sequence[Agent]) -> bool:
 
 
 async def is_shown_running(agent: Agent, session: str) -> bool:
-    return (await agent.conversations.control.show(session)).state == "running"
+    return (await shown(agent, session)).state == "running"
 
 
 @asynccontextmanager
@@ -190,18 +191,18 @@ async def test_a_session_is_reset_changed_and_forgotten_at_another_node(url: str
         record = await other.reset(session, by="ada")
         assert record.ordinal == 2
         assert (await other.wait(waiting.run_id, 0)).error == "reset"
-        assert (await owner.conversations.control.show(session)).ordinal == 2
-        view = await other.conversations.control.change(session, title="Trip", defaults={"timeout": 60})
-        assert (view.title, view.defaults, view.ordinal) == ("Trip", {"timeout": 60}, 2)
-        assert (await owner.conversations.control.show(session)).title == "Trip"
+        assert (await shown(owner, session)).ordinal == 2
+        view = await other.conversations.records.set(session, title="Trip", defaults={"timeout": 60})
+        assert (view.title, view.defaults.given, view.ordinal) == ("Trip", {"timeout": 60}, 2)
+        assert (await shown(owner, session)).title == "Trip"
         run = await other.submit("hello again", session=session)
         assert (await nodes.ended(1, run.run_id)).options.timeout == 60
         with pytest.raises(LookupError, match="no session 'none"):
             await other.reset(nodes.session_of(0, "none"))
-        assert await other.conversations.control.forget(session, "ada") > 0
+        assert await other.conversations.resets.forget(session, "ada") > 0
         for agent in nodes.agents:
             with pytest.raises(LookupError):
-                await agent.conversations.control.show(session)
+                await shown(agent, session)
             with pytest.raises(LookupError):
                 await agent.wait(run.run_id, 0)
 

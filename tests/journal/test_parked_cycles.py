@@ -248,7 +248,7 @@ async def test_a_call_that_waits_is_void_once_its_conversation_is_over(
             await clock.sleep(120)
             await agent.submit("hello", session="alice")
         elif how == "forgotten":
-            await agent.conversations.control.forget("alice")
+            await agent.conversations.resets.forget("alice")
         else:
             await agent.reset("alice")
         (left,) = [each for each in await approver(agent).list() if each.id in {row.id for row in rows.values()}]

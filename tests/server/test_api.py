@@ -152,6 +152,8 @@ async def test_every_documented_parameter_is_read_by_its_operation(service: Serv
 async def test_a_value_that_does_not_fit_is_named_with_what_does(client: httpx.AsyncClient) -> None:
     refused = [
         ("/v1/runs?limit=0", "limit = '0': must be 1 to 1000"),
+        ("/v1/sessions?limit=0", "limit = '0': must be 1 to 1000"),
+        ("/v1/sessions?limit=1001", "limit = '1001': must be 1 to 1000"),
         ("/v1/runs?limit=many", "limit = 'many': must be 1 to 1000"),
         ("/v1/runs?limit=1&limit=2", "limit is given 2 times, it is one value"),
         ("/v1/runs?open=maybe", "open = 'maybe': must be 1 or 0"),

@@ -18,6 +18,7 @@ from spar.errors import ConflictError, TransientError
 from spar.records.transcript import Entry
 from spar.review.pending_approvals import approver_of
 from spar.testing import VirtualClock
+from tests.session.shown import shown
 
 
 class World:
@@ -82,14 +83,14 @@ async def test_a_copy_goes_on_from_a_cycle_and_what_was_done_is_not_done_again(
         for number in range(3):
             await say(agent, f"pay {number}")
             await clock.sleep(60)
-        await agent.conversations.control.change("alice", title="Bills", defaults={"timeout": 90})
+        await agent.conversations.records.set("alice", title="Bills", defaults={"timeout": 90})
         second = (await cycles(agent))[3]
 
         record = await agent.forks.fork("alice", second, "other way", "anna")
-        shown = await agent.conversations.control.show("other way")
+        view = await shown(agent, "other way")
 
-        assert (record.key, shown.title, shown.defaults, shown.ordinal) == ("other way", "Bills", {"timeout": 90.0}, 1)
-        assert (shown.origin.door, shown.origin.channel, shown.origin.sender) == ("fork", "alice", "anna")
+        assert (record.key, view.title, view.defaults, view.ordinal) == ("other way", "Bills", {"timeout": 90.0}, 1)
+        assert (view.origin.door, view.origin.channel, view.origin.sender) == ("fork", "alice", "anna")
         assert await talk(agent, "other way") == ["pay 0", "done pay 0", "pay 1", "done pay 1"]
         turns = [entry.body["calls"][0]["output"] for entry in await agent.conversations.transcripts.read("other way")
                  if entry.kind == "turn" and entry.body["calls"]]  # fmt: skip
@@ -111,7 +112,7 @@ async def test_a_call_with_effects_of_a_copy_asks_also_after_a_restart_and_a_rea
     async with world.agent() as agent:
         await say(agent, "pay 1")
         await agent.forks.fork("alice", name="copy")
-        await agent.conversations.control.forget("alice")
+        await agent.conversations.resets.forget("alice")
 
     async with world.agent() as agent:
         assert (await say(agent, "look 2", "copy")).reply == "done look 2"
@@ -155,7 +156,7 @@ async def test_effects_may_be_allowed_and_an_agent_without_a_copy_has_no_hook(wo
         await agent.forks.fork("alice", name="copy")
         await say(agent, "pay 2", "copy")
         assert world.paid == [1, 2]
-        await agent.conversations.control.forget("copy")
+        await agent.conversations.resets.forget("copy")
 
     async with world.agent() as agent:
         assert "before_call" not in agent.hooks.used

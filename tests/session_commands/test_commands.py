@@ -19,6 +19,7 @@ from spar.records.run_options import RunOptions
 from spar.records.session import Origin
 from spar.session_commands.commands import Command, command_of
 from spar.testing import VirtualClock
+from tests.session.shown import shown
 
 ON = {"sessions": {"commands": True}}
 
@@ -170,9 +171,9 @@ async def test_a_session_that_a_choice_of_a_model_makes_knows_where_it_came_from
 ) -> None:
     async with agent_of(clock, Talker(), tmp_path) as agent:
         assert (await say(agent, "/model large", origin=Origin("http"))).status == "ok"
-        assert (await agent.conversations.control.show("alice")).origin == Origin("http")
+        assert (await shown(agent, "alice")).origin == Origin("http")
         await say(agent, "hello", origin=Origin("python"))
-        assert (await agent.conversations.control.show("alice")).origin == Origin("http")
+        assert (await shown(agent, "alice")).origin == Origin("http")
 
 
 async def test_the_time_of_a_status_is_that_of_the_zone_of_the_sessions(clock: VirtualClock) -> None:

@@ -22,6 +22,7 @@ from spar.errors import ConflictError
 from spar.protocols.host import Home, own_parts
 from spar.testing import VirtualClock
 from tests.acting.approval_tools import on_hand
+from tests.session.shown import shown
 
 #: Keys that strangers may choose.
 KEYS = (
@@ -164,13 +165,13 @@ async def test_the_folder_is_shown_made_when_it_is_used_kept_over_a_reset_and_re
             assert (await agent.wait((await agent.submit(text, session="alice")).run_id, 60)).status == "ok"
 
         await say("hello")
-        assert (await agent.conversations.control.show("alice")).workspace == (str(folder) if is_split else "")
+        assert (await shown(agent, "alice")).workspace == (str(folder) if is_split else "")
         assert not folder.exists()
         await say("write")
         assert folder.exists() == is_split
         await agent.reset("alice")
         assert folder.exists() == is_split
-        await agent.conversations.control.forget("alice")
+        await agent.conversations.resets.forget("alice")
         assert not folder.exists()
         assert (tmp_path / "workspace" / "a" / "me.txt").exists() != is_split
 
@@ -188,7 +189,7 @@ async def test_a_link_in_the_place_of_sessions_leads_to_no_folder_of_others(
     async with agent:
         await agent.wait((await agent.submit("hello", session="alice")).run_id, 60)
         with pytest.raises(ConflictError, match="symbolic link"):
-            await agent.conversations.control.forget("alice")
+            await agent.conversations.resets.forget("alice")
     assert theirs.exists()
 
 

@@ -7,10 +7,12 @@ Without such a memory only the last used sessions are kept, here. A session with
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import Any, Final, Literal
+
+from msgspec.structs import asdict
 
 from spar.clock import last_time, time_of_day, zone_named
 from spar.data.bounded import BoundedDict
@@ -85,14 +87,14 @@ class Forgetting:
 class SessionRecords:
     """The records of the sessions of one agent.
 
-    Args: state: has the store of sessions while its journal is open.
+    Args: setup: has the planner that checks options; state: has the store of sessions while its journal is open.
     """
 
-    __slots__ = ("_are_all", "_core", "_journal", "_known", "_state", "_store", "_transcripts", "forgetting",
+    __slots__ = ("_are_all", "_core", "_journal", "_known", "_setup", "_state", "_store", "_transcripts", "forgetting",
                  "is_shared")  # fmt: skip
 
-    def __init__(self, core: Core, state: AgentState, transcripts: SessionTranscripts) -> None:
-        self._core, self._state, self._transcripts = core, state, transcripts
+    def __init__(self, core: Core, setup: Setup, state: AgentState, transcripts: SessionTranscripts) -> None:
+        self._core, self._setup, self._state, self._transcripts = core, setup, state, transcripts
         self.forgetting = Forgetting()
         self.is_shared = False  # whether other processes change the records, too
         self._known: BoundedDict[str, SessionRecord] | None = None
@@ -203,6 +205,24 @@ class SessionRecords:
         known, _ = self._current()
         known[record.key] = record = replace(record, ordinal=reset.ordinal + 1, began_at=reset.at)
         return record
+
+    async def set(self, key: str, *, title: str | None = None, defaults: Mapping[str, Any] | None = None,
+                  origin: Origin | None = None) -> SessionRecord:  # fmt: skip
+        """Set the title of a session, and the named options of its runs; an option with None returns to its default.
+
+        A session without messages is created, with this origin.
+        Raises: TransientError; ValueError, TypeError naming the option and what is allowed.
+        """
+        options: RunOptions | None = None
+        if defaults is not None:
+            record = await self.find(key)
+            options = RunOptions.read({**({} if record is None else record.defaults.given), **defaults})
+            await check_options(self._setup, options)
+        if (owner := self._core.owner_of(key)) is not None:
+            begun = None if origin is None else asdict(origin)
+            await owner.ask(key, "change", title=title, defaults=defaults, origin=begun)
+            return await self.get(key)
+        return await self.change(key, title=title, defaults=options, origin=origin)
 
     async def change(self, key: str, *, title: str | None = None, defaults: RunOptions | None = None,
                      origin: Origin | None = None) -> SessionRecord:  # fmt: skip

@@ -1,4 +1,4 @@
-"""Stops of runs, and resets: a session begins a new conversation, and all work of the last one ends.
+"""Stops of runs; resets: a session begins a new conversation, and all work of the last one ends; deletion of sessions.
 
 A run is stopped where it is: in the queue, in a phase, or between two cycles.
 
@@ -12,7 +12,10 @@ a later approval does not run them in the next conversation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import shutil
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -23,15 +26,17 @@ from spar.errors import ConflictError, NoRoomError
 from spar.failpoints import crashpoint
 from spar.ports.any_part import has
 from spar.ports.phases import OptionalActor
+from spar.protocols.host import own_parts
 from spar.records.session import Reset, SessionRecord
 from spar.records.transcript import Entry
 from spar.runs.ends import FORGOTTEN
 from spar.runs.runs import Run
 from spar.runs.transcripts import entries_of
-from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
+from spar.session.session_records import SessionRecords
 from spar.session.sessions import Session, Sessions
 from spar.state.apply import SessionState
+from spar.threads import Threads
 
 #: The end of the runs of a conversation that was reset.
 _END = End("error", "reset")
@@ -138,17 +143,17 @@ class JournalledReset(Struct, frozen=True):
 
 
 class Resets:
-    """Resets of the sessions of one agent.
+    """Resets and deletions of the sessions of one agent.
 
-    Args: demand: raises if the agent accepts no requests now.
+    Args: forget: has what is attached delete what it keeps of a session, as channels the addresses it talked with.
     """
 
-    __slots__ = ("_demand", "_parts", "_records", "_resetting", "_sessions", "_stops")
+    __slots__ = ("_forget_attached", "_parts", "_records", "_resetting", "_sessions", "_stops")
 
     def __init__(self, parts: SessionParts, sessions: Sessions, records: SessionRecords, stops: RunStops,
-                 demand: Callable[[str], None]) -> None:  # fmt: skip
+                 forget: Callable[[str], Awaitable[None]]) -> None:  # fmt: skip
         self._parts, self._sessions, self._records, self._stops = parts, sessions, records, stops
-        self._demand = demand
+        self._forget_attached = forget
         self._resetting: dict[str, asyncio.Task[JournalledReset]] = {}
 
     async def reset(self, key: str, by: str = "") -> SessionRecord:
@@ -158,7 +163,7 @@ class Resets:
         that.
         Raises: LookupError for a session without messages, ConflictError if the memory keeps no sessions.
         """
-        self._demand("reset a session")
+        self._parts.demand_open("reset a session")
         if (owner := self._parts.core.owner_of(key)) is not None:
             await owner.ask(key, "reset", by=by)
             return await self._records.get(key)
@@ -187,7 +192,7 @@ class Resets:
         if not self._ended(key).runs and not await parts.conversations.transcripts.has(key):
             return JournalledReset(record)
         await self.void_calls(key)
-        self._demand("reset a session")  # the state may have changed during the waits
+        self._parts.demand_open("reset a session")  # the state may have changed during the waits
         ended = self._ended(key)
         runs = [parts.runs.get(run) for run in ended.runs]
         if parts.agent_state.has_journal and self._records.store is None:
@@ -248,3 +253,47 @@ class Resets:
             parts.core.events.publish(events.SessionReset(session=reset.session, session_id=begun_id, ordinal=ordinal,
                                                           reason=reset.reason, by=reset.by, runs=runs))  # fmt: skip
         await parts.conversations.hooks.was_reset(reset.session, reset.reason)
+
+    # -- deletion
+
+    async def forget(self, key: str, by: str = "") -> int:
+        """End the work of a session and delete its data; return how many rows were deleted.
+
+        A deletion that was interrupted, for example by a kill, continues when it is requested again. Messages that come
+        meanwhile are refused. An answer that waits to be sent on a channel is sent first, and deleted then.
+        Raises: LookupError for a session without messages; ConflictError if a symbolic link stands in the place of the
+        folders of sessions; TransientError.
+        """
+        await self._records.get(key)
+        if (owner := self._parts.core.owner_of(key)) is not None:
+            deleted: int = await owner.ask(key, "forget", by=by)
+            self._parts.runs.forget(key)
+            return deleted
+        async with self._records.forgetting.refusing(key):
+            await self._records.get(key)
+            return await self._forget(key, by)
+
+    async def _forget(self, key: str, by: str) -> int:
+        """Delete a session while it refuses messages; return how many rows were deleted."""
+        parts, store = self._parts, self._records.store
+        if any(not run.state.is_command for run in parts.runs.open_in(key)):
+            await self.reset(key, by)
+        await self.void_calls(key)
+        await self._forget_attached(key)
+        if parts.home is not None:  # also files from a time when each session had a folder
+            folder = Path(parts.home.workspace, *own_parts(key))
+            await Threads("forgetting", parts.core.clock).run(_remove, folder)
+        deleted = 0 if store is None else await store.forget(parts.core.name, key)
+        self._records.forget(key)
+        parts.conversations.transcripts.forget(key)
+        parts.runs.forget(key)
+        parts.core.log.info("session forgotten", agent=parts.core.name, session=key, by=by, rows=deleted)
+        return deleted
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder with its contents; links are removed, not followed. Raises: OSError, ConflictError."""
+    if folder.parent.is_symlink():  # perhaps put there by a tool, to the sessions of others
+        raise ConflictError(f"{folder.parent} is a symbolic link, which is not followed: take it away first")
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder)
