@@ -103,7 +103,8 @@ class AgentParts(Lifecycle):
         reports = self.reports = ErrorReporter(core, setup, account, requests, health, self)
         core.events.on_handler_error = reports.handler_failed
         self.agent_state = _state_of(memory)(core, memory, account, requests, reports, self)
-        self.runs = Runs(core, lambda run, why: self.conversations.stops.late(run, why))
+        self.runs = Runs(core, lambda run, why: self.conversations.stops.late(run, why),
+                         lambda: self.installed("interim"))  # fmt: skip
         core.events.runs = self.runs
         self.holding = Holding(core, requests, by_key, self.take_over)
         self.sessions = Sessions(self, by_key)

@@ -72,6 +72,7 @@ class Interim:
 
     def __init__(self, services: Services) -> None:
         self._core, self._runs, self._services = services.core, services.runs, services
+        self._runs.watch = self.watch
         self._flows: dict[str, _Flow] = {}
         self._earlier_rows: dict[str, dict[str, str]] = {}  # rows of an earlier process by run
         self._subscribed: frozenset[type[Event]] = frozenset()

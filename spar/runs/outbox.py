@@ -39,12 +39,6 @@ class RunMessages:
                  grows: Callable[[str], bool]) -> None:  # fmt: skip
         self._core, self._reports, self._requests, self._runs = core, reports, requests, runs
         self._attached, self._installed, self.grows = attached, installed, grows
-        runs.watch = self._watch
-
-    def _watch(self, run: Run) -> None:
-        """Prepare for what an accepted run shall say before its end."""
-        if (interim := self._interim_of(run)) is not None:
-            interim.watch(run)
 
     def _interim_of(self, run: Run) -> Any:
         """Return what sends messages of a run before its end; None while neither settings nor runs ask for such

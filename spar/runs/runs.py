@@ -167,7 +167,10 @@ class Runs:
     Attributes: find: returns the run with an id, None for an unknown one; open_run: the same of those that have not
         ended; timers: the limits of runs, and the timers that end them; earlier: returns the status of a run of an
         earlier or another process, after at most so many seconds (None: no limit), or raises LookupError; write_end:
-        journals the answer of a run; run_ended: sends, stores and records the end of a run.
+        journals the answer of a run; run_ended: sends, stores and records the end of a run; watch: called with each
+        accepted run, also those of an earlier process; None while nothing is said of runs before their ends.
+
+    Args: is_late: called with a run to end and the reason; say_early: has a `watch` set, if one can be.
     """
 
     earlier: Callable[[str, float | None], Awaitable[RunStatus]]
@@ -175,10 +178,10 @@ class Runs:
     run_ended: Callable[[Run, End], None]
 
     __slots__ = ("__dict__", "_clock", "_core", "_events", "_in_a_row", "_keys", "_ledger", "_open",
-                 "_runs", "_size", "_sizes", "earlier", "run_ended", "timers", "watch",
+                 "_runs", "_say_early", "_size", "_sizes", "earlier", "run_ended", "timers", "watch",
                  "write_end")  # fmt: skip
 
-    def __init__(self, core: Core, is_late: Callable[[Run, str], None]) -> None:
+    def __init__(self, core: Core, is_late: Callable[[Run, str], None], say_early: Callable[[], object]) -> None:
         self._core, self._events, self._clock, self._ledger = core, core.events, core.clock, core.ledger
         self._runs: dict[str, Run] = {}
         self._open: dict[str, Run] = {}
@@ -187,8 +190,8 @@ class Runs:
         self._size = self._in_a_row = 0
         self._keys: dict[str, str] = {}
         self.timers = RunTimers(core.events, core.clock, self._open, is_late)
-        #: Called with each accepted run, also those of an earlier process.
-        self.watch: Callable[[Run], object] = lambda run: None
+        self._say_early = say_early
+        self.watch: Callable[[Run], object] | None = None
         core.ledger.following |= {
             facts.RunBegan: self._began, facts.RunFinished: self._finished, facts.MessageDropped: self.tell_outcome,
             facts.MessageAbsorbed: self._absorbed, facts.MessagesJoined: self._joined,
@@ -253,7 +256,10 @@ class Runs:
         if item.key:
             self._keys[item.key] = run.id
         run.log = self.logs.begin(run.id, run.session, is_new=is_new)
-        self.watch(run)
+        if self.watch is None and state.chosen.verbose:
+            self._say_early()
+        if self.watch is not None:
+            self.watch(run)
         return run
 
     def rows(self, limit: int, before: str | None = None, since: datetime | None = None, *,
