@@ -16,91 +16,32 @@ and `process_contract`; `duties` is their common code.
 The kit needs no test framework: a broken contract is an `AssertionError`. It is not a part of the running service.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from spar.lazy import lazy
 
 if TYPE_CHECKING:
-    from spar.testing.channel_contract import MemoryChannel, SentMessage, check_channel
-    from spar.testing.clock import VirtualClock
-    from spar.testing.contracts import (
-        check_actor,
-        check_attachment,
-        check_notifier,
-        check_planner,
-        check_reflector,
-        check_sensor,
-        check_store,
-        check_tool,
-    )
-    from spar.testing.journal_contract import check_journal
-    from spar.testing.process_contract import check_process_death, check_retention
-    from spar.testing.recording import RecordedCall, RecordingEvents, RecordingNotifier, RecordingStore, RecordingTool
-    from spar.testing.script import Fail, Hang, stream
-    from spar.testing.scripted import (
-        ScriptedActor,
-        ScriptedModel,
-        ScriptedPlanner,
-        ScriptedReflector,
-        ScriptedSense,
-        ScriptedSensor,
-    )
+    from spar.testing.channel_contract import *
+    from spar.testing.clock import *
+    from spar.testing.contracts import *
+    from spar.testing.journal_contract import *
+    from spar.testing.phase_contracts import *
+    from spar.testing.process_contract import *
+    from spar.testing.recording import *
+    from spar.testing.script import *
+    from spar.testing.scripted import *
 
-__all__ = [
-    "Fail",
-    "Hang",
-    "MemoryChannel",
-    "RecordedCall",
-    "RecordingEvents",
-    "RecordingNotifier",
-    "RecordingStore",
-    "RecordingTool",
-    "ScriptedActor",
-    "ScriptedModel",
-    "ScriptedPlanner",
-    "ScriptedReflector",
-    "ScriptedSense",
-    "ScriptedSensor",
-    "SentMessage",
-    "VirtualClock",
-    "check_actor",
-    "check_attachment",
-    "check_channel",
-    "check_journal",
-    "check_notifier",
-    "check_planner",
-    "check_process_death",
-    "check_reflector",
-    "check_retention",
-    "check_sensor",
-    "check_store",
-    "check_tool",
-    "stream",
-]
-
-
-_HOMES = {
-    "Virtual": "clock",
-    "MemoryChannel": "channel_contract",
-    "SentMessage": "channel_contract",
-    "check_channel": "channel_contract",
-    "check_journal": "journal_contract",
-    "check_process": "process_contract",
-    "check_retention": "process_contract",
-    "check_": "contracts",
-    "Recor": "recording",
-    "Scripted": "scripted",
+HOMES = {
+    "spar.testing.channel_contract": "MemoryChannel SentMessage check_channel",
+    "spar.testing.clock": "VirtualClock",
+    "spar.testing.contracts": "check_attachment check_notifier check_sensor check_store check_tool",
+    "spar.testing.journal_contract": "check_journal",
+    "spar.testing.phase_contracts": "check_actor check_planner check_reflector",
+    "spar.testing.process_contract": "check_process_death check_retention",
+    "spar.testing.recording": "RecordedCall RecordingEvents RecordingNotifier RecordingStore RecordingTool",
+    "spar.testing.script": "Fail Hang stream",
+    "spar.testing.scripted": (
+        "ScriptedActor ScriptedModel ScriptedPlanner ScriptedReflector ScriptedSense ScriptedSensor"
+    ),
 }
-
-
-def _home(name: str) -> str:
-    return next((home for beginning, home in _HOMES.items() if name.startswith(beginning)), "script")
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_home(name)}"), name)
-    globals()[name] = value
-    return value
+__all__, __getattr__ = lazy(__name__, HOMES)

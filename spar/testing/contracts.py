@@ -26,18 +26,7 @@ from spar.ports.channel import DeliversNotices, Notice
 from spar.protocols import Effect, SensorContext
 from spar.protocols.tools import terms_of
 from spar.testing.duties import ODD_TEXTS, Harness, are, are_json, described, is_duration, legal_perceptions, owed
-from spar.testing.phase_contracts import check_actor, check_planner, check_reflector
 from spar.types import CycleRecord, Experience, Message, Perception
-
-__all__ = [
-    "check_actor",
-    "check_notifier",
-    "check_planner",
-    "check_reflector",
-    "check_sensor",
-    "check_store",
-    "check_tool",
-]
 
 Factory = Callable[[], Any]
 GARBAGE = ('"', "AND OR NOT", "*", "NEAR(", "a:b", "((((", "-", "%_", "^", "a" * 100_000, *ODD_TEXTS)

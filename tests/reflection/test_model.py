@@ -17,8 +17,7 @@ from spar.data.learning.abilities import ability_key
 from spar.errors import ContractError, PermanentError, TransientError
 from spar.protocols import Context, Lent, ModelQuestion
 from spar.protocols.tools import ToolTerms
-from spar.testing import VirtualClock
-from spar.testing.contracts import check_reflector
+from spar.testing import VirtualClock, check_reflector
 from spar.types import (
     Ability,
     Action,
