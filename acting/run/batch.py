@@ -177,7 +177,8 @@ class Batch:  # at most 29 attributes: the interpreter looks those of an object 
                 return
             stuck = graph.stuck() if graph.pending else None
             if stuck is None:
-                settle(self._done)
+                if not self._done.done():
+                    self._done.set_result(None)
                 return
             given_up += len(stuck[0])
             for step in stuck[0]:
