@@ -44,9 +44,9 @@ class Recovery(Work):
         if (journal := state.journal) is not None:
             from spar.data.bounded import BoundedDict
 
-            recent = dict.fromkeys(await journal.views.recent_ids(name, REMEMBERED))
+            recent = await journal.views.recent_ids(name, REMEMBERED)
             self._recent = BoundedDict(REMEMBERED)
-            self._recent.update(recent)
+            self._recent.update(dict.fromkeys(reversed(recent)))  # the oldest first, which is dropped first
             await self.restart.begin(journal)
         elif state.has_journal:
             raise SparError(f"the memory of agent {name!r} is open, and its journal is not: nothing is kept")

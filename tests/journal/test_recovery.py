@@ -16,6 +16,7 @@ from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, facts, tool
 from spar.errors import ConflictError, NotReadyError, PermanentError, SparError, TransientError
 from spar.events import CallInDoubt, DeadLettered, LoopCompleted, PhaseStarted, Recovered, RunEnded
+from spar.journal import recovery
 from spar.journal.restart import EVERY
 from spar.protocols import Host, SensorContext, SensorSpec
 from spar.records.journal import Item
@@ -119,6 +120,24 @@ async def test_a_perception_that_is_accepted_twice_is_taken_in_once_also_by_anot
 
     assert answers == [True, False, True, False, True]
     assert len(seen) == 1
+
+
+async def test_of_what_earlier_processes_took_in_the_newest_is_known_longest(
+    tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "REMEMBERED", 3)
+    seen: list[str] = []
+
+    async def plan(perceptions: list[Perception]) -> None:
+        seen.extend(perception.id for perception in perceptions)
+
+    for ids in (["a", "b", "c"], ["d", "c"]):
+        async with agent_at(tmp_path, clock, plan) as agent:
+            for id in ids:
+                agent.push(Perception(id, id=id))
+                await clock.sleep(1)
+
+    assert seen == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("has_memory", [False, True])
