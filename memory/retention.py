@@ -134,7 +134,8 @@ def trim(connection: Connection, limits: RetentionLimits, now: float) -> int:
     horizon = None if limits.keep_days is None else now - limits.keep_days * _DAY
     deleted = _trim_experiences(connection, limits, experiences, over["experience"], horizon)
     rows = _oldest(connection, "cycle", "started_at", "started_at")
-    number = due(rows, count=cycles, keep=limits.keep_cycles, over=over["cycle"], horizon=horizon)
+    of_rows = math.ceil(over["cycle"] * size / max(sizes["cycle"], 1))  # the rest is freed with the pieces of the rows
+    number = due(rows, count=cycles, keep=limits.keep_cycles, over=of_rows, horizon=horizon)
     return deleted + _drop_oldest(connection, "cycle", number)
 
 

@@ -310,6 +310,8 @@ class Memory(ExperienceStore, CycleStore, StateStore):
             opened.writer.offer(note, len(message))
 
     def _tend(self, connection: Connection) -> bool:
+        if pieces.trim(connection):  # first: while they take room, more cycles would go than must
+            return True
         # A wall clock that has jumped ahead since the opening must not make rows look old.
         now = min(self._clock.now().timestamp(), self._opened_at + self._clock.monotonic())
         live = self._journal.live if self._journal is not None else None
@@ -320,7 +322,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         gone += retention.trim_transcripts(connection, self._limits, now)
         gone += audit.trim(connection, self._limits.keep_audit_days, now)
         gone += retention.fit(connection, self._limits, now, live)
-        gone += pieces.trim(connection) + statements.forget(connection, now) + statements.trim_spent(connection)
+        gone += statements.forget(connection, now) + statements.trim_spent(connection)
         if gone or retention.tidy(connection, self._limits.max_bytes):
             return True
         if self.embedding is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,23 @@ async def test_a_secret_stands_in_no_piece(tmp_path: Path) -> None:
 
     assert secret not in str(row)
     assert "my key is ***" in str(row.pieces)
+
+
+async def test_under_a_limit_of_bytes_only_as_many_cycles_go_as_take_the_room_with_their_texts(tmp_path: Path) -> None:
+    """A text takes its room until no cycle refers to it, so that more cycles would go than must."""
+    url, numbers, texts = f"sqlite:///{tmp_path}/m.db", range(1_200), 12
+    at = datetime(2026, 6, 1, tzinfo=UTC)
+    async with Memory.open(url) as memory:
+        for number in numbers:
+            note = {f"part {part}": f"{number} {part} ".ljust(1_000, ".") for part in range(texts)}
+            began = at + timedelta(seconds=number)
+            await memory.record(CycleRecord(f"c{number:04}", "main", "main", began, 0.1, "acted", notes=(note,)))
+        await memory.flush()
+
+    most = len(numbers) * texts * 1_100 // 2  # half of them with their texts
+    async with Memory.open(url, keep_bytes=most, keep_days=None) as memory:
+        await memory._file.commit(lambda connection: [None for _ in iter(lambda: memory._tend(connection), False)])
+        kept = [cycle["cycle_id"] for cycle in await memory.cycles(len(numbers))]
+
+    assert len(numbers) // 3 < len(kept) < len(numbers) // 2 + 100
+    assert kept == [f"c{number:04}" for number in reversed(numbers)][: len(kept)]
