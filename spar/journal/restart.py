@@ -7,6 +7,7 @@ to.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ class Restart:
     """Unfinished work of one agent, with what failed attempts left of it. `resumed` counts the cycles that went on."""
 
     __slots__ = ("_agent_state", "_carry_out", "_core", "_counted", "_ledger", "_release", "_requests", "_runs",
-                 "_session_of", "_spawn", "_timer", "_work", "doubts", "letters", "resumed", "retries",
+                 "_session_of", "_spawn", "_timer", "_turn", "_work", "doubts", "letters", "resumed", "retries",
                  "suspects")  # fmt: skip
 
     def __init__(
@@ -68,12 +69,13 @@ class Restart:
         self._release: Callable[[], None] = _nothing
         self._counted: Journal | None = None  # the journal in which the attempts of the last process are counted
         self._timer: Timer | None = None
+        self._turn = asyncio.Lock()  # of a look: another one would find what it has not given to its session yet
 
     # -- start and end
 
     async def begin(self, journal: Journal) -> None:
         """Resume unfinished work, before the first cycle. Raises: errors of the journal."""
-        ledger = self._ledger
+        ledger, self._turn = self._ledger, asyncio.Lock()
         self._release = journal.claim(self._core.name, self)
         is_ours = self._ours()
         left = await self._read(journal, is_ours)
@@ -115,13 +117,14 @@ class Restart:
         Returns: False if the journal could not be read now.
         """
         try:
-            journal, is_ours = self._work.stored, self._ours()
-            left = await self._read(journal, is_ours, new)
-            if ids := self._unknown(left):
-                await journal.safe()  # a second read leaves out work that ended during the first
+            async with self._turn:
+                journal, is_ours = self._work.stored, self._ours()
                 left = await self._read(journal, is_ours, new)
-                if self._ledger.journal is journal and self._core.state == "running":
-                    await self._resume(left, ids & self._unknown(left), is_ours, is_new=bool(new))
+                if ids := self._unknown(left):
+                    await journal.safe()  # a second read leaves out work that ended during the first
+                    left = await self._read(journal, is_ours, new)
+                    if self._ledger.journal is journal and self._core.state == "running":
+                        await self._resume(left, ids & self._unknown(left), is_ours, is_new=bool(new))
         except Exception as error:  # the store also reports the error itself
             if self._work.has_begun:  # else it has stopped meanwhile, and the next start looks at all work
                 log.warning("recovery put off", agent=self._core.name, reason=str(error))

@@ -556,6 +556,43 @@ async def test_an_item_that_another_process_accepted_is_taken_without_a_look_at_
         assert told == []
 
 
+async def test_work_that_two_looks_find_is_given_to_its_session_once(
+    tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look waits for what earlier cycles of a run have brought, and another one comes, as of a request of a node."""
+    planned: list[str] = []
+    is_read = asyncio.Event()
+
+    async def plan(perceptions: list[Perception]) -> Action:
+        planned.extend(each.text for each in perceptions)
+        return Action(output="done")
+
+    async def slowly(cycle_id: str) -> None:
+        await is_read.wait()
+
+    async with agent_at(tmp_path, clock, plan, loop_interval="off") as agent:
+        restart, journal = agent.recovery.restart, agent.core.ledger.journal
+        monkeypatch.setattr(agent.memory, "cycle", slowly)
+        first = Perception("first", session="a", kind="message")
+        for item in (
+            Item("run", first, "run", "a", past=("c1",)),
+            Item("next", Perception("next", id="next", session="b"), session="b"),
+        ):
+            journal.append(facts.WorkChanged(session=item.session, item=item), "main")
+        journal.append(
+            facts.CycleOpened(session="c", cycle="cut", perceptions=(Perception("cut", session="c"),)), "main"
+        )
+        looks = [asyncio.create_task(restart.reconcile())]
+        await clock.sleep(1.0)
+        looks += [asyncio.create_task(restart.reconcile()), asyncio.create_task(restart.reconcile(["next"]))]
+        await clock.sleep(1.0)
+        is_read.set()
+        assert all(await asyncio.gather(*looks))
+        await clock.sleep(1.0)
+
+    assert sorted(planned) == ["cut", "first", "next"]
+
+
 @pytest.mark.parametrize("effect", ["once", "idempotent"])
 async def test_a_call_that_continues_without_its_cycle_is_left_alone_while_it_runs(
     tmp_path: Path, clock: VirtualClock, effect: Any
