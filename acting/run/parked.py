@@ -204,11 +204,10 @@ class Approvals:
     async def open(self) -> None:
         """Read the records, and close the questions whose calls are over. Raises: TransientError."""
         await self.queue.open()
-        await self._rows.open(self.queue.store)
-        self._ready, self.known = {}, {}
+        is_same = self._rows.store is self.queue.store  # then its records stay known while they are read again
+        await (self._rows.refresh() if is_same else self._rows.open(self.queue.store))
         await self.close_questions()
-        for row in filter(self._has_answer, self._rows.values.values()):
-            self._go_on(row.session)
+        self._take_up(())
 
     async def close_questions(self) -> None:
         """Make the questions of an earlier process void whose calls are in no record and in no cycle that goes on."""
@@ -225,11 +224,16 @@ class Approvals:
     async def take_over(self) -> None:
         """Read the changes by the executor before this one. Raises: TransientError."""
         await self.queue.refresh()
-        before, rows = set(self._rows.values), self._rows.values
+        before = set(self._rows.values)
         await self._rows.refresh()
+        self._take_up(before)
+
+    def _take_up(self, before: Collection[str]) -> None:
+        """Wake the sessions of records that were not there before and have an answer; forget calls of none."""
+        rows = self._rows.values
         self.known = {id: resumed for id, resumed in self.known.items() if resumed.row.id in rows}
         self._ready.clear()
-        for row in filter(self._has_answer, [row for id, row in rows.items() if id not in before]):
+        for row in [row for id, row in rows.items() if id not in before and self._has_answer(row)]:
             self._go_on(row.session)
 
     def resumable(self, session: str) -> Action | None:

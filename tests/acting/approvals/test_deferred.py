@@ -178,6 +178,26 @@ async def test_nothing_that_was_executed_twice_runs_twice(clock: VirtualClock) -
     assert [*statuses(one), *statuses(other)].count("ok") == 2
 
 
+async def test_calls_that_go_on_stay_known_when_somebody_else_enters_the_executor(clock: VirtualClock) -> None:
+    may_end, has_begun = asyncio.Event(), asyncio.Event()
+
+    @tool(approval="ask")
+    async def act(what: int) -> int:
+        has_begun.set()
+        await may_end.wait()
+        return what
+
+    async with executor(World(), clock, tools=[act], hold=0.0) as made:
+        await made.act(Action((Call("act", {"what": 1}, id="a"),)), cycle(clock))
+        await answer(made, (await pending(made))[0])
+        acting = asyncio.ensure_future(made.act(on_hand(made), cycle(clock)))
+        await has_begun.wait()
+        async with made:
+            may_end.set()
+            assert statuses(await acting) == ["ok"]
+            assert made.resumable("main") is None
+
+
 async def test_what_was_parked_goes_on_after_a_restart(clock: VirtualClock, tmp_path: Path) -> None:
     world, woken = World(), list[str]()
     async with remembering(tmp_path, clock) as memory, executor(world, clock, store=memory, hold=1.0) as made:
