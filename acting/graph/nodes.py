@@ -159,15 +159,16 @@ class ReadRequirement:
                 yield max(place.lost for place in places), path
 
 
-class Group:
-    """The calls that write to one place, of which some may have ended. Readers that arrive together share a barrier."""
+@slotted
+class Group(Struct, eq=False, gc=False):
+    """The calls that write to one place, of which some may have ended. Readers that arrive together share a barrier.
 
-    __slots__ = ("barrier", "fresh", "lost")
+    As with a node, no cycle of references goes through it.
+    """
 
-    def __init__(self) -> None:
-        self.lost = 0
-        self.fresh: list[Node] = []
-        self.barrier: Barrier | None = None
+    fresh: list[Node] = []
+    barrier: Barrier | None = None
+    lost: int = 0
 
     def block(self, reader: Node | Barrier) -> bool:
         """Make `reader` wait for all writers that have not ended; return whether there are any."""
