@@ -265,17 +265,15 @@ class Graph(Struct, eq=False):
         if self._unindexed is not None:
             self._fill_index()
         instance = node.instance
-        paths: dict[Path, None] = {}
+        paths: list[Path] = []
         for expression in reads:
-            if expression.only is not None:
-                paths[expression.only] = None
-            elif len(expression.alternatives) == 1:
-                paths.update(dict.fromkeys(expression.alternatives[0]))  # they count as separate reads
+            if len(expression.alternatives) == 1:
+                paths += expression.alternatives[0]  # these count as separate reads
             else:
                 self._choose(node, expression.alternatives)
-        node.reads = [*paths]
+        node.reads = paths if len(paths) < 2 else list(dict.fromkeys(paths))
         missing: list[Path] = []
-        for path in paths:
+        for path in node.reads:
             if not self._index.block(node, path, instance) and not self._has(path, instance):
                 missing += [path]
         return missing
@@ -310,9 +308,9 @@ class Graph(Struct, eq=False):
             self.doomed.append(node)
 
     def _free(self, waiters: list[Node | Barrier]) -> None:
-        """Count down a blocker of each waiter, and free those with none left."""
-        further: list[Node | Barrier] = []
-        for waiter in chain(waiters, further):  # `further` grows while barriers end
+        """Count down a blocker of each waiter, and free those with none left; what waits behind a barrier that ends is
+        added to them."""
+        for waiter in waiters:
             waiter.waiting -= 1
             if waiter.waiting == 0:
                 if isinstance(waiter, Node):
@@ -321,7 +319,7 @@ class Graph(Struct, eq=False):
                     if self._gate_opened(waiter.requirement):
                         self._offer(waiter.requirement.node)
                 else:
-                    further += waiter.dependants
+                    waiters += waiter.dependants
                     waiter.dependants = NONE
 
     # -- the reads that wait for a value

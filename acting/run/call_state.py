@@ -180,7 +180,7 @@ class Step(Node, eq=False, kw_only=True, gc=False):
                     self.is_small = False
                     check_finite(call.tool, params)
                 if referring:
-                    by_name = references(referring)
+                    by_name = references(params, referring)
                     reads = distinct(chain.from_iterable(by_name.values()))
                     if not reads:
                         self.params, fits = (params := resolve(params, board.look)), False

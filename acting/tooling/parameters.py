@@ -137,15 +137,16 @@ class Parameters:
                    partial(_sentences_of_schema, list(parameters)), context,
                    required=whole.get("required", ()), is_open=whole["additionalProperties"] is not False)  # fmt: skip
 
-    def inspect(self, params: dict[str, Any]) -> tuple[bool, dict[str, Any], bool]:
-        """Return whether all parameters are short scalars, which can be stored as they are; those that may be or hold a
-        reference; and whether the tool takes all just as they are, if those have values that it takes."""
-        referring: dict[str, Any] = {}
+    def inspect(self, params: dict[str, Any]) -> tuple[bool, list[str], bool]:
+        """Return whether all parameters are short scalars, which can be stored as they are; the names of those that may
+        be or hold a reference; and whether the tool takes all just as they are, if those have values that it takes."""
+        referring: list[str] = []
         is_small, fits, scalars = True, params.keys() >= self._required, self.scalars
         for name, value in params.items():
             kind = type(value)
             if kind is str and value[:1] == MARK:
-                referring[name], fits = value, fits and name in scalars
+                referring.append(name)
+                fits = fits and name in scalars
             elif kind not in scalars.get(name, ()):
                 fits = False
             if kind is str:
@@ -157,7 +158,8 @@ class Parameters:
             elif kind is float:
                 is_small = False
             elif kind not in SCALARS:
-                is_small, referring[name] = False, value
+                is_small = False
+                referring.append(name)
         return is_small, referring, fits and is_small
 
     def compile(self) -> None:

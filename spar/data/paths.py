@@ -153,14 +153,16 @@ def render(path: Path) -> str:
 is_reference: Callable[[str], object] = re.compile(f"{MARK}(?!{MARK})").match
 
 
-def references(params: Mapping[str, Any]) -> dict[str, tuple[Expression, ...]]:
+def references(params: Mapping[str, Any], names: Collection[str] | None = None) -> dict[str, tuple[Expression, ...]]:
     """Return the parameters that contain a string with a leading †, each with its references (none if all are `††`
     literals).
 
+    Args: names: those of the parameters to look at; None: all.
     Raises: BadReferenceError for a string that begins with † and cannot be parsed; ValueTooLargeError.
     """
     expressions: dict[str, tuple[Expression, ...]] = {}
-    for name, value in params.items():
+    for name in params if names is None else names:
+        value = params[name]
         if type(value) is str:
             if value[:1] == MARK:
                 expressions[name] = () if value[:2] == "††" else (parse_read(value),)
