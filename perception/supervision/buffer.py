@@ -56,7 +56,8 @@ class SensorBuffer:
 
     Args: limit: how many perceptions may wait; arrived: called in the thread of the first push since `best`, and of a
     later push after `TOLD_AGAIN` seconds; rejected: called in its thread with a pushed object that is not a
-    perception; now: monotonic seconds; unconfirmed: the changes of the sensor's state, to which its cursor belongs.
+    perception; now: monotonic seconds; unconfirmed: the changes of the sensor's state, to which its cursor belongs;
+    begun: called in the thread of a checkpoint before the first perception.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class SensorBuffer:
         rejected: Callable[[object], None],
         now: Callable[[], float] = time.monotonic,
         unconfirmed: Unconfirmed | None = None,
+        begun: Callable[[], object] = lambda: None,
     ) -> None:
         self._spec, self._limit, self._arrived, self._rejected, self._now = spec, limit, arrived, rejected, now
+        self._begun = begun
         # Perceptions by their number, the oldest first, with the time of arrival, the size and the level.
         self._items: OrderedDict[int, tuple[float, int, Perception, int]] = OrderedDict()
         self._levels: dict[int, OrderedDict[int, None]] = {}  # the numbers of each level of severity
@@ -124,6 +127,8 @@ class SensorBuffer:
         with self._lock:
             self.cursor = cursor
             self.unconfirmed.hold(RowChange("", CURSOR, cursor))
+        if not self.handed_over:
+            self._begun()
 
     def accept(self, product: object) -> None:
         """Take the result of a poll, and then the cursor that the poll has set.

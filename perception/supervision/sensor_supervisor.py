@@ -56,7 +56,8 @@ class SensorSupervisor:
         self.spec, self._host, self._changed, self._report = spec, host, changed, report
         self.name, self._clock = spec.name, host.clock
         self.ledger = Ledger(f"sensor:{host.agent}:{spec.name}", host.store, host.clock, spec.timeout, self._tell)
-        self.buffer = SensorBuffer(spec, limit, arrived, self._rejected, host.clock.monotonic, self.ledger)
+        self.buffer = SensorBuffer(spec, limit, arrived, self._rejected, host.clock.monotonic, self.ledger,
+                                   self._note_beginning)  # fmt: skip
         self.missed = MissedTicks(self.ledger)
         self.trouble = Trouble(spec.max_failures, spec.within, spec.probe_after)
         self.polls = self.restarts = 0
@@ -163,6 +164,7 @@ class SensorSupervisor:
             self._succeeded(began, was_open)
         finally:
             self.is_busy = False
+            self._save_beginning()
             self._changed(self)
 
     async def _open(self) -> None:
@@ -281,6 +283,18 @@ class SensorSupervisor:
         if event_name == "TriggerMissed":
             self.missed.add(fields["due_at"], fields["reason"])
             self._host.wake()  # the next cycle saves it
+
+    def _note_beginning(self) -> None:
+        """Note a checkpoint before the first perception. It may be called from any thread."""
+        if self._loop is not None:
+            in_loop(self._loop, self._save_beginning)
+
+    def _save_beginning(self) -> None:
+        """Save what the sensor has kept before its first perception: perhaps no cycle ever comes for it, and a later
+        process would begin anew."""
+        if not self.buffer.handed_over and self.ledger.has_any and not self._is_closing:
+            self.ledger.confirm(0)
+            self._spawn(self.ledger.save())
 
     def _broke(self, cause: BaseException | None) -> None:
         """Count a failure of the sensor whose background work cancelled its task; the sensor is closed already."""
