@@ -23,6 +23,7 @@ from spar.records.journal import Doubt, Item
 from spar.runs.run_log import RunEvent
 from spar.types import Perception
 from tests.journal.left import accept
+from tests.server.test_repeated import Client
 from tests.session.shown import shown
 
 pytestmark = pytest.mark.process
@@ -205,6 +206,22 @@ async def test_a_session_is_reset_changed_and_forgotten_at_another_node(url: str
                 await shown(agent, session)
             with pytest.raises(LookupError):
                 await agent.wait(run.run_id, 0)
+
+
+async def test_a_request_under_an_idempotency_key_is_carried_out_by_one_node(url: str) -> None:
+    async with nodes_on(url) as nodes:
+        first, second = clients = [Client(agent, agent.memory) for agent in nodes.agents]
+        session = nodes.session_of(0)
+        await nodes.ended(0, (await nodes.agents[0].submit("hello", session=session)).run_id)
+        path = f"/v1/sessions/{session}:fork"
+        assert (await second.post(path, {"name": "other"}, "another")).status_code == 201  # it has read the keys
+        made = await first.post(path, {}, "k")
+        again = await second.post(path, {}, "k")
+        assert (made.status_code, again.status_code, again.json()) == (201, 201, made.json())
+        at_once = await asyncio.gather(*(client.post(path, {}, "at once") for client in clients * 2))
+        assert {answer.status_code for answer in at_once} == {201, 409}
+        page = await nodes.agents[0].conversations.control.list()
+        assert sorted(view.key for view in page.sessions) == ["other", session, f"{session}-fork1", f"{session}-fork2"]
 
 
 async def test_a_fork_is_made_once_and_asks_about_its_calls_at_any_node(url: str) -> None:

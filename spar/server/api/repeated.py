@@ -36,6 +36,8 @@ KEPT_FOR: Final = timedelta(days=1)
 #: Characters of a key, and bytes of an answer that is kept.
 LONGEST_KEY: Final = 256
 LARGEST_ANSWER: Final = 16 * 1024
+#: The subject of what is answered to another request with the same key.
+_FIRST: Final = "the first request of this idempotency key"
 #: Statuses after which nobody knows whether a request was carried out.
 _UNKNOWN: Final = frozenset({500, 504})
 
@@ -67,38 +69,52 @@ class Repeated:
         """
         if len(key := caller.idempotency_key) > LONGEST_KEY:
             raise ValueError(f"an idempotency key has at most {LONGEST_KEY} characters, found {len(key)}")
-        await self._read()
         id, now = f"{caller.by}\n{key}", self._service.agent.core.clock.now()
+        await self._read()
         known = self._requests.get(id)
+        if known is not None and not known.status and id not in self._running:
+            await self._read(is_anew=True)  # another node may have answered it since
+            known = self._requests.get(id)
         if known is not None and now - known.at < KEPT_FOR:
             return self._again(id, known, digest)
         self._requests.pop(id, None)
         self._requests[id] = begun = KeyedRequest(digest, now)
         self._running.add(id)
         try:
-            return await self._first(id, begun, work)
+            if known is not None:
+                await self._drop(id)
+            response = await self._first(id, begun, work)
         finally:
             self._running.discard(id)
+        if response is None:
+            await self._read(is_anew=True)
+            known = self._requests.get(id)
+            return _carried_out() if known is None else self._again(id, known, digest)
+        return response
 
     def _again(self, id: str, known: KeyedRequest, digest: str) -> Response:
         if known.digest != digest:
             raise ConflictError("this idempotency key belongs to another request: use a new one for each change")
-        first = "the first request of this idempotency key"
         if id in self._running:
-            return problem(409, f"{first} is being carried out", retry_after=1.0)
+            return _carried_out()
         if not known.status:
-            return problem(409, f"{first} was cut off, and nobody knows whether it was carried out: see what has "
-                                "become of it, and use a new key")  # fmt: skip
+            elsewhere = "" if self._service.agent.core.shared is None else "is being carried out at another node, or "
+            return problem(409, f"{_FIRST} {elsewhere}was cut off, and nobody knows whether it was carried out: see "
+                                "what has become of it, and use a new key")  # fmt: skip
         if known.body is None:
-            return problem(409, f"{first} was carried out and answered {known.status}; its answer is not kept, as it "
+            return problem(409, f"{_FIRST} was carried out and answered {known.status}; its answer is not kept, as it "
                                 "has a secret or is large")  # fmt: skip
         return Response(known.body, known.status, media_type="application/json")
 
-    async def _first(self, id: str, begun: KeyedRequest, work: Callable[[], Awaitable[Response]]) -> Response:
-        """Carry out a request, and keep that it has begun, and its answer."""
+    async def _first(self, id: str, begun: KeyedRequest, work: Callable[[], Awaitable[Response]]) -> Response | None:
+        """Carry out a request, and keep that it has begun, and its answer; return None if another node was first."""
         try:
             await self._forget_old(begun.at)
-            await self._keep(id, begun)
+            try:
+                await self._keep(id, begun, expect=0)
+            except ConflictError:
+                del self._requests[id]
+                return None
             response = await work()
         except Exception as error:
             if status_of(error) not in _UNKNOWN:
@@ -112,22 +128,28 @@ class Repeated:
             await self._keep(id, KeyedRequest(begun.digest, begun.at, response.status_code, text if is_kept else None))
         return response
 
-    async def _read(self) -> None:
-        """Read the rows of earlier processes, once. Raises: any error of the store."""
-        if self._is_read or (store := self._store()) is None:
+    async def _read(self, *, is_anew: bool = False) -> None:
+        """Read the rows of other processes, once. Args: is_anew: again. Raises: any error of the store."""
+        if (self._is_read and not is_anew) or (store := self._store()) is None:
             return
         rows = await on_loop(self._service.agent, _rows_of(store), PATIENCE)
-        if not self._is_read:
+        if not self._is_read or is_anew:
             self._is_read = True
-            self._requests = dict(sorted(rows.items(), key=lambda row: row[1].at)) | self._requests
+            own = {id: known for id, known in self._requests.items() if known.status or id in self._running}
+            self._requests = dict(sorted(rows.items(), key=lambda row: row[1].at)) | own
 
-    async def _keep(self, id: str, request: KeyedRequest) -> None:
+    async def _keep(self, id: str, request: KeyedRequest, *, expect: int | None = None) -> None:
+        """Keep a request. Args: expect: 0 if no other process may have kept it. Raises: ConflictError if one has."""
         self._requests[id] = request
         if (store := self._store()) is not None:
-            await on_loop(self._service.agent, store.keep(KIND, id, msgspec.to_builtins(request)), PATIENCE)
+            keeping = store.keep(KIND, id, msgspec.to_builtins(request), expect=expect)
+            await on_loop(self._service.agent, keeping, PATIENCE)
 
     async def _forget(self, id: str) -> None:
         self._requests.pop(id, None)
+        await self._drop(id)
+
+    async def _drop(self, id: str) -> None:
         if (store := self._store()) is not None:
             with suppress(SparError, TimeoutError):
                 await on_loop(self._service.agent, store.drop(KIND, id), PATIENCE)
@@ -142,6 +164,10 @@ class Repeated:
 
     def _store(self) -> Records | None:
         return memory if offers(memory := self._service.memory, Records) else None
+
+
+def _carried_out() -> Response:
+    return problem(409, f"{_FIRST} is being carried out", retry_after=1.0)
 
 
 async def _rows_of(store: Any) -> dict[str, KeyedRequest]:
