@@ -115,9 +115,13 @@ class ApprovalQueue:
         return self.rows(status)
 
     def rows(self, status: str | None = "pending") -> builtins.list[Approval]:
-        """Return the approvals in memory; none before `open`."""
+        """Return the approvals in memory; none before `open`. May be called from any thread."""
         over = self._over if status == "pending" else ()
-        rows = [row for row in self._rows.values.values() if status in (None, row.status) and row.id not in over]
+        rows = [
+            row
+            for row in builtins.list(self._rows.values.values())
+            if status in (None, row.status) and row.id not in over
+        ]
         return sorted(rows, key=lambda row: row.asked_at)[::-1]
 
     async def get(self, id: str) -> Approval:

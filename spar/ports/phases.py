@@ -106,7 +106,7 @@ class ListsAtOnce(Protocol):
     """Approvals that can be listed without awaiting."""
 
     def rows(self, status: str | None = "pending") -> list[Approval]:
-        """Return the approvals of a status, the newest first; None: of any status."""
+        """Return the approvals of a status, the newest first; None: of any status. May be called from any thread."""
 
 
 class OptionalActor(Protocol):

@@ -62,9 +62,14 @@ class Waiting:
         return self._core.name
 
     def pending(self, now: datetime) -> list[Approval]:
-        """Return the approvals that can still be answered, the oldest first."""
-        approvals = [approval for approval in (self._pending or {}).values() if approval.expires_at > now]
-        return sorted(approvals, key=lambda approval: approval.asked_at)
+        """Return the approvals that can still be answered, the oldest first; of several nodes those of its sessions."""
+        core, approver = self._core, approver_of(self._setup)
+        pending = list((self._pending or {}).values())
+        if core.shared is not None and approver is not None:
+            # People answer at any node, and sessions come and go without an event here.
+            pending = approver.rows("pending") if offers(approver, ListsAtOnce) else pending
+            pending = [approval for approval in pending if core.has(approval.session)]
+        return sorted([one for one in pending if one.expires_at > now], key=lambda approval: approval.asked_at)
 
     def snapshot(self, now: datetime) -> dict[str, Any]:
         """Return the number of pending approvals, and the age of the oldest one (seconds; None without any)."""

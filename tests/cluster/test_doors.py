@@ -20,8 +20,9 @@ from spar.events import FeedbackTaken
 from spar.protocols import Context
 from spar.records.approvals import DecidedError
 from spar.records.journal import Doubt, Item
+from spar.review.pending_approvals import Waiting
 from spar.runs.run_log import RunEvent
-from spar.types import Perception
+from spar.types import Perception, utcnow
 from tests.journal.left import accept
 from tests.server.test_repeated import Client
 from tests.session.shown import shown
@@ -303,6 +304,28 @@ async def test_what_people_have_to_decide_about_is_counted_at_the_node_that_has_
             await other.recovery.restart.doubts.resolve("d1", "done", by="ada")
             await other.recovery.restart.letters.bury("l1")
             await until(lambda: counted() == [0, 0])
+
+
+async def test_what_waits_for_an_approval_is_counted_at_the_node_that_has_it_until_it_is_answered_anywhere(
+    url: str,
+) -> None:
+    async with nodes_on(url) as nodes:
+        watchers = [Waiting(agent.core, agent.setup) for agent in nodes.agents]
+
+        def counted() -> list[int]:
+            return [watcher.snapshot(utcnow())["pending"] for watcher in watchers]
+
+        sessions = [nodes.session_of(number) for number in range(2)]
+        for session in sessions:
+            await nodes.agents[0].submit(f"ask {session}", session=session)
+        for agent in nodes.agents:
+            await until(lambda agent=agent: len(agent.approvals.list()) == 2)
+        assert counted() == [1, 1]
+        await nodes.agents[0].memory.nodes.drain(nodes.agents[0].memory.nodes.ownership.token)
+        await until(lambda: counted() == [0, 2])
+        for row in nodes.agents[0].approvals.list():
+            await nodes.agents[0].approvals.decide(row.id, "approve")
+        await until(lambda: counted() == [0, 0])
 
 
 async def read(agent: Agent, run_id: str, events: list[RunEvent]) -> list[RunEvent]:
