@@ -73,8 +73,6 @@ class NotifyTool:
         self._stack = AsyncExitStack()
         self._users = Users()
         self._waiting = 0
-        self.suppressed = 0
-        """Count of all messages that were refused by the limit."""
 
     def attach(self, host: Host) -> None:
         """Use the agent's clock, and pass the host on to the notifiers."""
@@ -114,7 +112,6 @@ class NotifyTool:
             raise ValueError(f"'urgency' must be one of {', '.join(_URGENCIES)}, found {urgency!r}")
         if not self._rate.allow(self._clock.monotonic()):
             self._waiting += 1
-            self.suppressed += 1
             limit = f"more than {self._per_minute} messages within a minute"
             raise TransientError(f"{limit}: {self._waiting} suppressed since the last one", retry_after=_MINUTE)
         missed, self._waiting = self._waiting, 0

@@ -239,11 +239,6 @@ _LONGEST_COMPARED = 20_000
 _SHARE = 0.5
 
 
-def is_same(before: str, text: str) -> bool:
-    """Return whether a text says nothing that the text before did not say."""
-    return repeats(comparable(before), comparable(text))
-
-
 def repeats(old: str, new: str) -> bool:
     """Return whether a comparable text says nothing that another one did not say; the work is bounded."""
     if min(len(old), len(new)) < _SHORTEST:

@@ -223,7 +223,6 @@ class Calls:
         self._open: dict[int, _Arguments] = {}  # in the order in which they were begun
         self._done: dict[int, str] = {}
         self._doubled: set[str] = set()
-        self.has_answer = False
 
     @property
     def count(self) -> int:
@@ -270,7 +269,6 @@ class Calls:
             bad = {"_tool": tool or ANSWER, "_bad": f"its arguments are no JSON object ({error}): {call.shown()}"}
             return ProvidedCall(bad, call.provided)
         if tool is None:
-            self.has_answer = True
             return {"output": arguments.get("output")}
         wire = {"_tool": tool, **{key: value for key, value in arguments.items() if key != "_tool"}}
         return ProvidedCall(wire, call.provided)
