@@ -310,11 +310,6 @@ class Sense:
         written then: after a crash the repeated batch would count as known already."""
         return self._taken_batch is not None or bool(self._taken) or self._parts.processing.is_busy
 
-    def next_due(self) -> float | None:
-        """Return the time of the next poll of a sensor with its own rhythm, monotonic seconds; None when no time is
-        known."""
-        return self._parts.sensors.next_due()
-
     def shed(self) -> int:
         """Forget state that is not essential, to free memory; return the number of its entries."""
         return self._parts.processing.between(self.pipeline.shed)

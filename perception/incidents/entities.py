@@ -53,14 +53,10 @@ _LASTING = ("service", "host", "file")
 
 
 class Mentions(Struct, frozen=True):
-    """Entities of one perception, and the words of its text that may name a known entity.
-
-    `heads` are words before a colon or in brackets at the beginning of the text, where programs name themselves.
-    """
+    """Entities of one perception, and the words of its text that may name a known entity."""
 
     entities: tuple[Entity, ...] = ()
     words: frozenset[str] = frozenset()
-    heads: frozenset[str] = frozenset()
 
 
 def mentions_in(perception: Perception, labels: Mapping[str, Any]) -> Mentions:
@@ -75,13 +71,13 @@ def mentions_in(perception: Perception, labels: Mapping[str, Any]) -> Mentions:
     text = content[:TEXT_LIMIT]
     for named_entity in _header(text):
         entities.setdefault(named_entity)
-    heads, words = _heads(text), text.translate(_APART).split()
-    for head in sorted(heads) if perception.kind.startswith("log.") else ():
+    words = text.translate(_APART).split()
+    for head in sorted(_heads(text)) if perception.kind.startswith("log.") else ():
         entities.setdefault(("program", head))
     for former, word in zip(("", *words), words, strict=False):
         if (entity := _of_word(word, former)) is not None:
             entities.setdefault(entity)
-    return Mentions(tuple(entities)[:MOST], frozenset(_plain(word) for word in words), heads)
+    return Mentions(tuple(entities)[:MOST], frozenset(_plain(word) for word in words))
 
 
 def lasting(perception: Perception) -> list[str]:

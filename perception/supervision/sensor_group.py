@@ -14,7 +14,7 @@ from typing import Any
 
 import spar.events
 from perception.supervision.buffer import SensorBuffer
-from perception.supervision.sensor_supervisor import NEVER, SensorSupervisor
+from perception.supervision.sensor_supervisor import SensorSupervisor
 from spar.clock import Timer, ended
 from spar.events import Event
 from spar.ports.any_part import offers
@@ -93,12 +93,6 @@ class SensorGroup:
             self._begin_due(active, context)
             # Only one cycle waits for a poll that takes longer.
             await self._gather({sensor for sensor in active if sensor.is_busy and now - sensor.began < PATIENCE})
-
-    def next_due(self) -> float | None:
-        """Return the time of the next poll of a sensor with its own rhythm, monotonic seconds; None when no time is
-        known."""
-        earliest = min((supervisor.due for supervisor in self._supervisors if supervisor.has_rhythm), default=NEVER)
-        return None if earliest == NEVER else earliest
 
     def has(self, sensor: str) -> bool:
         """Return whether it has a sensor of this name."""

@@ -96,11 +96,6 @@ class Board:
         state = self._value("state")
         return state if isinstance(state, dict) else {}
 
-    def state_of(self, instance: str | None) -> dict[str, Any]:
-        """Return a copy of the state as the instance sees it."""
-        state = self._value("state", instance)
-        return copied(state) if isinstance(state, dict) else {}
-
     def has(self, path: Path, instance: str | None = None) -> bool:
         return self._at(path, instance) is not MISSING
 

@@ -64,10 +64,6 @@ class Feed:
         self._waiting = deque[asyncio.Future[None]]()
         self._waking: Timer | None = None
 
-    @property
-    def is_listening(self) -> bool:
-        return self._subscription is not None
-
     def read(self, after: int | None, kinds: frozenset[type[Event]], session: str | None) -> FeedReader:
         """Return a reader of events, which must be closed.
 

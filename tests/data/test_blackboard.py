@@ -32,7 +32,7 @@ def test_a_method_that_does_not_fit_changes_nothing(method: str, value: Any, why
     with pytest.raises(ValueError, match=why):
         board.write(path("†state.a"), value, method, instance)
 
-    assert board.state == board.state_of(instance) == {"a": [1]}
+    assert board.state == look(board, "†state", instance) == {"a": [1]}
 
 
 def test_state_stays_an_object() -> None:
@@ -52,9 +52,9 @@ def test_an_instances_write_that_no_longer_fits_is_passed_over() -> None:
 
     board.write(path("†state.a"), "text")
 
-    assert board.state_of("one") == {"a": "text"}
+    assert look(board, "†state", "one") == {"a": "text"}
     board.write(path("†state.a"), [0])
-    assert board.state_of("one") == {"a": [0, 1]}
+    assert look(board, "†state", "one") == {"a": [0, 1]}
 
 
 def test_a_context_message_that_is_none_is_refused() -> None:

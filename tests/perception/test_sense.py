@@ -136,12 +136,15 @@ async def test_a_poll_that_is_slow_alone_is_waited_for_a_little_longer_until_som
 
 
 async def test_only_sensors_with_a_rhythm_of_their_own_are_a_reason_to_wake(clock: VirtualClock) -> None:
-    async with sensing({"each": Eye(clock), "hook": Pusher()}, Surroundings(clock)) as sense:
+    around = Surroundings(clock)
+    async with sensing({"each": Eye(clock), "hook": Pusher()}, around) as sense:
         await sense.sense(CONTEXT)
-        assert sense.next_due() is None
+        await sense.settled()
+        wakes = around.wakes
+        await clock.sleep(3600.0)
+        assert around.wakes == wakes
     async with Sense() as sense:
         assert await sense.sense(CONTEXT) == []
-        assert sense.next_due() is None
         await sense.settled()
 
 

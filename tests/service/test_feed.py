@@ -48,7 +48,7 @@ async def test_nobody_listens_before_the_first_reader_nor_a_while_after_the_last
         first.close()
         first.close()
         await bus.clock.sleep(LINGER * 2)
-        assert bus.feed.is_listening, "one still reads"
+        assert bus.events.wanted[LoopStarted], "one still reads"
         second.close()
         bus.changes(3)
         await bus.clock.sleep(LINGER / 2)
