@@ -301,7 +301,7 @@ class AgentParts(Lifecycle):
             self.conversations.records.begin()
         if (journal := self.agent_state.journal) is not None:
             self.core.ledger.journal = journal
-            self.core.process = max(self.core.process, journal.epoch)
+            self.events.process = max(self.events.process, journal.epoch)
         for name in defaults.of_memory(self.memory):
             self.attached(name)
         if self.has_attachments:

@@ -74,6 +74,8 @@ class Events:
         "handler_errors",
         "is_closed",
         "on_handler_error",
+        "others",
+        "process",
         "runs",
         "seq",
         "wanted",
@@ -93,6 +95,10 @@ class Events:
         self.wanted = Routes()
         #: Runs of the agent, which have a log of the events of each (`spar.runs.runs.Runs`); None without an agent.
         self.runs: Any = None
+        #: How many processes have opened the memory: the upper bits of the numbers of events in these logs. If several
+        #: processes share the runs, `others` has the numbers, and the logs of their runs (`spar.nodes.owned`).
+        self.process = 0
+        self.others: Any = None
         self._streams: weakref.WeakValueDictionary[int, EventStream] | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}  # an empty set takes three times as much memory
 
@@ -156,7 +162,7 @@ class Events:
         return [stream for reference in references if (stream := reference()) is not None]
 
     def run(self, run_id: str, *, after: int = 0) -> Any:
-        """Return the events of a run with a `seq` above `after`: an async iterator of `spar.runs.run_log.RunEvent`.
+        """Return the events of a run with a `seq` above `after`: an async iterator of `spar.bus.run_log.RunEvent`.
 
         It ends after the terminal event, or when the agent stops; reading raises LookupError for an unknown run.
         """

@@ -96,13 +96,6 @@ class SharedSessions(Protocol):
     def is_suspect(self, session: str) -> bool:
         """Return whether work of a session may have ended several processes."""
 
-    def number_of(self, session: str) -> int:
-        """Return the upper bits of the numbers of events; they grow when a session goes to another process."""
-
-    async def follow(self, run_id: str, after: int) -> list[Any] | None:
-        """Return the next events (`RunEvent`) of a run of another process after a number, none if there are none for
-        some seconds. None for a run of this process, or an unknown one."""
-
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
         """Return the status of a run of another process as `Agent.wait` does. Raises: LookupError."""
 
@@ -126,12 +119,12 @@ class Core:
     """Name, clock, events, hooks, log, settings, state, ledger and tracing of one agent.
 
     `ledger` is told the facts of its work, and has the states that they add up to. `configuration` is the digest of
-    the configuration in force (`spar.config.in_force`), "" without one. `process` is how many processes have opened the
-    memory. `shared` are its sessions if several processes run the agent; None if this one has all.
+    the configuration in force (`spar.config.in_force`), "" without one. `shared` are its sessions if several processes
+    run the agent; None if this one has all.
     """
 
-    __slots__ = ("clock", "configuration", "events", "hooks", "ledger", "name", "process", "settings", "shared",
-                 "state", "traces")  # fmt: skip
+    __slots__ = ("clock", "configuration", "events", "hooks", "ledger", "name", "settings", "shared", "state",
+                 "traces")  # fmt: skip
 
     settings: Settings
     state: State
@@ -141,7 +134,7 @@ class Core:
         self.name, self.clock, self.settings = name, clock, settings
         self.ledger = Ledger(name) if ledger is None else ledger
         self.events, self.hooks = Events(name, clock=clock), Hooks()
-        self.state, self.configuration, self.process = "created", "", 0
+        self.state, self.configuration = "created", ""
         #: None when tracing is off.
         self.traces: Traces | None = None
         self.shared: SharedSessions | None = None

@@ -24,10 +24,10 @@ from spar.records.runs import RunStatus
 from spar.types import QueueMode
 
 if TYPE_CHECKING:
+    from spar.bus.run_log import RunEvent
     from spar.loop.core import PartOfOneNode
     from spar.nodes.parts import NodeParts
     from spar.nodes.requests import Doer
-    from spar.runs.run_log import RunEvent
     from spar.session.sessions import Session
 
 #: Kinds of requests to the owner of a session.
@@ -79,7 +79,7 @@ class OwnedSessions:
 
         self._nodes, self._parts, self._has_read = nodes, NodeParts(), nodes.since_now(self._core.name)
         self._news = asyncio.Event()
-        self._core.shared = self
+        self._core.shared = self._core.events.others = self
         self._services.conversations().records.is_shared = True
         self._owned_sensors = self.owns(STANDING)
         self._ignore = nodes.listen(self)

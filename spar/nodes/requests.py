@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
+from spar.bus.run_log import RunEvent
 from spar.decoding import convert
 from spar.errors import ConflictError, NoRoomError, NotReadyError, SparError, TransientError
 from spar.records.session import Origin
-from spar.runs.run_log import RunEvent
 from spar.types import FeedbackSource
 
 #: Seconds for which a request for events waits for the next ones.

@@ -4,5 +4,4 @@ runs         one run, as this process works on it; accepts, starts and ends runs
 ends         values of their ends; timers, which end runs that take too long or are inactive too long
 outbox       sends each answer, and each message of a tool, once
 transcripts  adds the cycles of runs to the transcripts of their sessions
-run_log      keeps the event stream of each run, readable from any number
 """

@@ -31,7 +31,7 @@ from spar.threads import OTHERS_TURN, SLICE
 from spar.types import ActionResult, Perception, Reasoning, RunUsage, least_trust
 
 if TYPE_CHECKING:
-    from spar.runs.run_log import RunLog, RunLogs, RunStream
+    from spar.bus.run_log import RunLog, RunLogs, RunStream
 
 #: The message attribute with the schema of the expected answer.
 OUTPUT: Final = "output_schema"
@@ -200,9 +200,9 @@ class Runs:
     @cached_property
     def logs(self) -> RunLogs:
         """Logs of the runs, which the first run or reader makes."""
-        from spar.runs.run_log import RunLogs
+        from spar.bus.run_log import RunLogs
 
-        return RunLogs(self._core, self.wait)
+        return RunLogs(self._events, self.wait)
 
     def follow(self, run_id: str, after: int = 0) -> RunStream:
         """Return the events of a run; see `RunLogs.follow`."""

@@ -44,7 +44,7 @@ UNUSED = (
     "spar.journal.failed_work", "spar.journal.in_memory", "spar.journal.restart", "spar.journal.state.stored_state",
     "spar.learning", "spar.loop.plan_stream", "spar.parts.factory", "spar.parts.registry", "spar.ports.channel",
     "spar.ports.store", "spar.records.approvals", "spar.records.senders", "spar.review", "spar.runs.outbox",
-    "spar.runs.run_log", "spar.runs.transcripts", "spar.session.resets", "spar.session.session_records",
+    "spar.bus.run_log", "spar.runs.transcripts", "spar.session.resets", "spar.session.session_records",
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from memory.postgres.cluster import lease
 from memory.postgres.cluster.decisions import _shares, partition_of
 from memory.postgres.store import PostgresMemory
 from spar import Action, Agent, Call, facts, tool
+from spar.bus.run_log import RunEvent
 from spar.clock import Clock
 from spar.errors import ConflictError
 from spar.events import FeedbackTaken
@@ -21,7 +22,6 @@ from spar.protocols import Context
 from spar.records.approvals import DecidedError
 from spar.records.journal import Doubt, Item
 from spar.review.pending_approvals import Waiting
-from spar.runs.run_log import RunEvent
 from spar.types import Perception, utcnow
 from tests.journal.left import accept
 from tests.server.test_repeated import Client

@@ -9,10 +9,10 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from spar import events
+from spar.bus.run_log import _STREAMED
 from spar.decoding import decode, encode
 from spar.events import CallEvent, CallFailed, Event, Gap, PhaseStarted
 from spar.events.table import BESIDE, ROWS, LiveEvent, _fields_of, data_of, event_of, row_of_call, sentence_of
-from spar.runs.run_log import _STREAMED
 from spar.types import Call, CallResult, Fault, replace, utcnow
 from tests.docs.live_events_part import _samples
 

@@ -179,7 +179,7 @@ import memory.care.opening, memory.sqlite.full_text, memory.store, perception.se
 import perception.sensors.host, perception.sensors.messages, perception.sensors.schedule, planning.rules.planner
 import reflection.reflect, spar.agent.agent, spar.agent.submission, spar.cli.main, spar.cli.nouns, spar.config.load
 import spar.journal.cycle_log, spar.journal.failed_work, spar.journal.restart
-import spar.runs.outbox, spar.runs.run_log, spar.session.session_hooks, spar.testing
+import spar.runs.outbox, spar.bus.run_log, spar.session.session_hooks, spar.testing
 from acting.process.detect import offered
 from acting.process.program import environment, find_program
 from perception.stages.intent import IntentSettings, recognise

@@ -59,7 +59,7 @@ _LATE = (
     "spar.agent.submission", "spar.steps.steps", "spar.chat.screen", "spar.top.app",
     "spar.config.toml_lines", "spar.console.pages", "spar.health.models",
     "spar.journal.cycle_log", "spar.journal.failed_work", "spar.journal.restart",
-    "spar.runs.outbox", "spar.runs.run_log",
+    "spar.runs.outbox", "spar.bus.run_log",
     "spar.server.front", "spar.server.routes.console", "spar.service.process", "spar.session.session_hooks",
     "memory.care.opening", "memory.engine.session", "memory.journal.journal", "memory.postgres.cluster.writing",
     "memory.postgres.store", "memory.sqlite.connection",

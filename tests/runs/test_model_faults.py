@@ -16,9 +16,9 @@ from planning.llm.planner import ModelPlanner
 from planning.ports import Request, TextDelta
 from planning.resilience.provider_errors import provider_error
 from spar import Agent
+from spar.bus.run_log import RunEvent
 from spar.events import RunAccepted, RunEnded, TriggerMissed
 from spar.protocols import SensorSpec
-from spar.runs.run_log import RunEvent
 from spar.testing import ScriptedModel, ScriptedSensor, VirtualClock, stream
 from tests.doubles import heard
 from tests.planning.desk import read_of

@@ -319,9 +319,6 @@ class SharedByTest:
     def is_suspect(self, session: str) -> bool:
         return False
 
-    def number_of(self, session: str) -> int:
-        return 1
-
 
 async def test_a_session_that_waits_for_a_slot_gets_none_before_what_others_have_left_of_it_is_read(
     clock: VirtualClock,

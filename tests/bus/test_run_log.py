@@ -13,16 +13,14 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, tool
 from spar.bus.bus import Events
-from spar.config.load import Settings
+from spar.bus.run_log import BYTES, ENDED, EVENTS, RunEvent, RunLog, RunLogs, RunStream
 from spar.events import AssistantDelta, CallCompleted, CallEvent, CallProposed, CompactionCompleted, CompactionStarted
 from spar.events.table import PAYLOAD
-from spar.loop.core import Core
 from spar.operations.history import CycleId, show_cycle
 from spar.operations.memory import TranscriptsChoice, transcripts
 from spar.operations.operation import Caller
 from spar.operations.sessions import TranscriptChoice, transcript
 from spar.records.runs import RunStatus
-from spar.runs.run_log import BYTES, ENDED, EVENTS, RunEvent, RunLog, RunLogs, RunStream
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, VirtualClock
 from spar.types import CallResult, Perception
 
@@ -33,11 +31,10 @@ class Desk:
     """Logs of runs over a bus of their own, and what is said of runs that they do not know."""
 
     def __init__(self, clock: VirtualClock, epoch: int = 0) -> None:
-        self.core = core = Core("main", clock, Settings())
-        self.events = core.events
+        self.events = Events("main", clock=clock)
         self.statuses: dict[str, RunStatus] = {}
-        self.events.runs = self.logs = RunLogs(core, self.wait)
-        core.process = epoch
+        self.events.runs = self.logs = RunLogs(self.events, self.wait)
+        self.events.process = epoch
         self.open: dict[str, RunLog] = {}
 
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
@@ -170,7 +167,7 @@ async def test_a_run_of_an_earlier_process_answers_with_its_end_and_goes_on_with
 
 
 async def test_who_reads_a_run_before_it_is_handed_out_again_misses_nothing_of_this_process(desk: Desk) -> None:
-    desk.core.process = 3
+    desk.events.process = 3
     desk.statuses["r"] = RunStatus("r", "timeout")
     reading = asyncio.create_task(desk.read(after=(2 << 32) + 7))
     await asyncio.sleep(0)
@@ -185,7 +182,7 @@ async def test_who_reads_a_run_before_it_is_handed_out_again_misses_nothing_of_t
 
 
 async def test_what_an_earlier_process_had_written_of_an_answer_is_void_once_it_is_written_anew(desk: Desk) -> None:
-    desk.core.process = 3
+    desk.events.process = 3
     desk.open["r"] = desk.logs.begin("r", "main", is_new=False)
     desk.write("once", " upon")
     desk.end()

@@ -30,9 +30,9 @@ from spar.clock import Signal
 from spar.data.json_safe import plain, shortened, size_of
 from spar.events import CallEvent
 from spar.events.table import ANSWER, ROWS, Stream, data_of
-from spar.loop.core import Core
 
 if TYPE_CHECKING:
+    from spar.bus.bus import Events
     from spar.records.runs import RunStatus
 
 #: The most events of one run, and about how many bytes; and the numbers that are left after older events are dropped.
@@ -273,10 +273,10 @@ class RunLogs:
     Args: wait: returns the status of a run after at most so many seconds. Raises: LookupError for an unknown run.
     """
 
-    __slots__ = ("_asking", "_clock", "_core", "_ended", "_ended_size", "_open", "_subscriptions", "_wait", "turn")
+    __slots__ = ("_asking", "_clock", "_ended", "_ended_size", "_events", "_open", "_subscriptions", "_wait", "turn")
 
-    def __init__(self, core: Core, wait: Callable[[str, float], Awaitable[RunStatus]]) -> None:
-        self._core, self._clock, self._wait = core, core.clock, wait
+    def __init__(self, events: Events, wait: Callable[[str, float], Awaitable[RunStatus]]) -> None:
+        self._events, self._clock, self._wait = events, events.clock, wait
         self._open: dict[str, RunLog] = {}
         self._ended: dict[str, RunLog] = {}
         self._ended_size = 0
@@ -295,7 +295,7 @@ class RunLogs:
             return log
         log = self._open[run_id] = RunLog(run_id, self._base_of(session), is_whole=is_new)
         if not self._subscriptions:
-            connect = self._core.events.connect
+            connect = self._events.connect
             self._subscriptions = tuple(connect(kind, self._add_event, only_keeps=True) for kind in _STREAMED)
         if is_new:
             log.add("lifecycle", self._clock.now(), {"phase": "accepted", "session": session})
@@ -332,9 +332,9 @@ class RunLogs:
 
     async def elsewhere(self, run_id: str, after: int) -> list[RunEvent] | None:
         """Return the next events of a run of another process; none also when reading ends. None for any other run."""
-        if self._core.shared is None:
+        if self._events.others is None:
             return None
-        task = asyncio.ensure_future(self._core.shared.follow(run_id, after))
+        task = asyncio.ensure_future(self._events.others.follow(run_id, after))
         self._asking.add(task)
         try:
             await asyncio.wait([task])
@@ -360,8 +360,8 @@ class RunLogs:
 
     def _base_of(self, session: str) -> int:
         """Return the number before the first event of a run in this process."""
-        shared = self._core.shared
-        return (self._core.process if shared is None else shared.number_of(session)) << 32
+        others = self._events.others
+        return (self._events.process if others is None else others.number_of(session)) << 32
 
     def _known(self, run_id: str) -> RunLog | None:
         return self._open.get(run_id) or self._ended.get(run_id)
