@@ -173,37 +173,18 @@ Progress = Literal["noticing", "planning", "acting"]
 #: called it off.
 Ending = Literal["well", "failed", "stopped", "broken", "called off"]
 
-#: What becomes of the work of a cycle. What was attempted is never attempted again by itself.
-CONSEQUENCES: Final[dict[tuple[Progress, Ending], Consequence]] = {
-    ("noticing", "well"): "done",
-    ("noticing", "failed"): "later",
-    ("noticing", "stopped"): "next start",
-    ("noticing", "broken"): "later",
-    ("noticing", "called off"): "later",
-    ("planning", "well"): "done",
-    ("planning", "failed"): "later",
-    ("planning", "stopped"): "next start",
-    ("planning", "broken"): "later",
-    ("planning", "called off"): "later",
-    ("acting", "well"): "done",
-    ("acting", "failed"): "done",
-    ("acting", "stopped"): "next start",
-    ("acting", "broken"): "done",
-    ("acting", "called off"): "done",
-}
-#: What becomes of interrupted work whose cycle ended before its plan began: an item to deal with again, or a cycle to
-#: continue. An item whose cycle failed has one attempt more, like new work; all else did not count.
-INTERRUPTED: Final[dict[tuple[Literal["item", "cycle"], Ending], Consequence]] = {
-    ("item", "well"): "again",
-    ("item", "failed"): "later",
-    ("item", "stopped"): "again",
-    ("item", "broken"): "again",
-    ("item", "called off"): "later",
-    ("cycle", "well"): "again",
-    ("cycle", "failed"): "again",
-    ("cycle", "stopped"): "again",
-    ("cycle", "broken"): "again",
-    ("cycle", "called off"): "done",
+#: What a cycle had when it ended: interrupted work whose plan had not begun, which is an item to deal with again or a
+#: cycle to continue; other work, before its first call; a call.
+Stage = Literal["item", "cycle", "planning", "acting"]
+
+#: What becomes of the work of a cycle. What was attempted is never attempted again by itself. An interrupted item whose
+#: cycle failed has one attempt more, like new work; all else that happens to interrupted work does not count.
+CONSEQUENCES: Final[dict[Ending, dict[Stage, Consequence]]] = {
+    "well": {"item": "again", "cycle": "again", "planning": "done", "acting": "done"},
+    "failed": {"item": "later", "cycle": "again", "planning": "later", "acting": "done"},
+    "stopped": {"item": "again", "cycle": "again", "planning": "next start", "acting": "next start"},
+    "broken": {"item": "again", "cycle": "again", "planning": "later", "acting": "done"},
+    "called off": {"item": "later", "cycle": "done", "planning": "later", "acting": "done"},
 }
 #: The wait (seconds) between a failure and the next attempt at the same work.
 BACKOFF: Final = Backoff(10.0, 300.0)
@@ -211,7 +192,8 @@ BACKOFF: Final = Backoff(10.0, 300.0)
 
 def consequence(progress: Progress, ending: Ending, piece: Literal["", "item", "cycle"] = "") -> Consequence:
     """Return what becomes of the work of a cycle. Args: piece: the kind of interrupted work that it took, if any."""
-    return INTERRUPTED[piece, ending] if piece and progress == "noticing" else CONSEQUENCES[progress, ending]
+    stage: Stage = "acting" if progress == "acting" else "planning"
+    return CONSEQUENCES[ending][piece if piece and progress == "noticing" else stage]
 
 
 def retry(item: Item, now: datetime) -> RetryPlanned | PutAside:

@@ -12,12 +12,12 @@ from spar.data.reply import End
 from spar.decisions.finish import (
     BACKOFF,
     CONSEQUENCES,
-    INTERRUPTED,
     MOST_FAILURES,
     VERDICTS,
     Ending,
     Limits,
     Progress,
+    Stage,
     consequence,
     judge,
     retry,
@@ -36,11 +36,11 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_each_table_names_every_case() -> None:
-    assert CONSEQUENCES.keys() == set(itertools.product(get_args(Progress), get_args(Ending)))
-    assert INTERRUPTED.keys() == set(itertools.product(("item", "cycle"), get_args(Ending)))
+    assert CONSEQUENCES.keys() == set(get_args(Ending))
+    assert all(row.keys() == set(get_args(Stage)) for row in CONSEQUENCES.values())
     assert VERDICTS.keys() == set(get_args(PlanOutcome))
     assert ANSWERS.keys() == set(get_args(Answer))
-    assert PAUSES.keys() == set(itertools.product(get_args(Occasion), (False, True)))
+    assert PAUSES.keys() == set(get_args(Occasion))
     assert PLACES.keys() == set(itertools.product(QUEUE_MODES, (False, True)))
 
 
@@ -185,7 +185,7 @@ def test_of_a_call_in_doubt_the_planner_is_told_or_a_cycle_makes_it_again_as_it_
     assert (fact.again.action.calls, fact.again.action.id, fact.again.action.trust) == ((started,), "a", "trusted")
 
 
-@pytest.mark.parametrize(("occasion", "is_paused"), PAUSES)
+@pytest.mark.parametrize(("occasion", "is_paused"), [*itertools.product(PAUSES, (False, True))])
 def test_a_pause_begins_and_ends_where_it_is_asked_for_and_outlives_a_service_and_its_next_start(
     occasion: Occasion, is_paused: bool
 ) -> None:
