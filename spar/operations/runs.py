@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from msgspec import Meta, Struct
@@ -27,12 +28,13 @@ from spar.operations.operation import (
 )
 from spar.ports.costs import Cost, Sum, costs_of, days_since
 from spar.protocols import Rows
-from spar.records.runs import Receipt, RunRow, RunStatus, known_status
+from spar.records.runs import Receipt, RunRow, RunStatus, beginning, known_status, unknown_place
 from spar.records.session import Origin
 
 if TYPE_CHECKING:
     from spar.agent.parts import AgentParts
     from spar.ports.store import DurableStore
+    from spar.runs.runs import Run, Runs
     from spar.service.app import Service
 
 R = TypeVar("R")
@@ -145,6 +147,26 @@ def _reader(store: AgentStore) -> DurableStore:
     return memory
 
 
+def _of_this_process(runs: Runs, given: RunsChoice) -> list[RunRow]:
+    """Return rows of the runs that an agent itself knows. Raises: LookupError for a `before` that is no run."""
+    found, since = runs.newest, given.since
+    if given.before is not None:
+        if runs.find(given.before) is None:
+            raise unknown_place("run", given.before)
+        found = islice(dropwhile(lambda run: run.id != given.before, found), 1, None)
+    chosen = (run for run in found if (since is None or run.accepted_at >= since)
+              and not (given.open and run.ended is not None))  # fmt: skip
+    return list(map(_listed, islice(chosen, given.limit)))
+
+
+def _listed(run: Run) -> RunRow:
+    """Return a run as it is listed."""
+    if (ended := run.ended) is not None:
+        return RunRow(run.id, run.session, ended.status, run.accepted_at, run.started_at, ended.ended_at)
+    status = "running" if run.started_at else "queued"
+    return RunRow(run.id, run.session, status, run.accepted_at, run.started_at, None, **beginning(run.message))
+
+
 @operation("runs list", "GET /v1/runs", "read", is_masked=True, is_stored=True, command=CommandForm(
     columns=(
         Column("run", "run_id"), Column("session", "session"), Column("status", "status"),
@@ -161,10 +183,10 @@ async def list_runs(store: AgentStore, given: RunsChoice) -> list[RunRow]:
 
     agent, is_kept = store.agent, has(store.memory, DurableStore.run_rows, DurableStore.run_record)
     if agent is not None and (agent.agent_state.journal is None or not is_kept):
-        return agent.runs.rows(given.limit, given.before, given.since, is_open=given.open)
+        return _of_this_process(agent.runs, given)
     rows = await _reader(store).run_rows(store.agent_name, given.limit, given.before, given.since, is_open=given.open)
     find = agent.runs.open_run if agent is not None else lambda run_id: None
-    return [row if (run := find(row.run_id)) is None else run.row for row in rows]
+    return [row if (run := find(row.run_id)) is None else _listed(run) for row in rows]
 
 
 @operation("runs wait", "GET /v1/runs/{run_id:path}/wait", "read", served="stopping",

@@ -6,10 +6,9 @@ session decides when it has ended (`spar.decisions.finish`), or its timer does.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -24,7 +23,7 @@ from spar.loop.cycle import Cycle, closed
 from spar.protocols import RunContext
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS
-from spar.records.runs import Receipt, RunRow, RunStatus, beginning, unknown_place
+from spar.records.runs import Receipt, RunStatus
 from spar.runs.ends import CALLED_OFF, RunTimers, TimedRun
 from spar.state.work import RunState
 from spar.threads import OTHERS_TURN, SLICE
@@ -129,14 +128,6 @@ class Run(TimedRun):
     def has_failed(self, end: End) -> bool:
         """Return whether its end is a failure: not if people aborted or replaced it, or its message was dropped."""
         return end.status == "error" and end.error not in CALLED_OFF and self.state.outcome != "dropped"
-
-    @property
-    def row(self) -> RunRow:
-        """Return it as it is listed."""
-        if (ended := self.ended) is not None:
-            return RunRow(self.id, self.session, ended.status, self.accepted_at, self.started_at, ended.ended_at)
-        status = "running" if self.started_at else "queued"
-        return RunRow(self.id, self.session, status, self.accepted_at, self.started_at, None, **beginning(self.message))
 
     @property
     def usage(self) -> RunUsage:
@@ -262,32 +253,14 @@ class Runs:
             self.watch(run)
         return run
 
-    def rows(self, limit: int, before: str | None = None, since: datetime | None = None, *,
-             is_open: bool = False) -> list[RunRow]:  # fmt: skip
-        """Return the runs of this process, the newest first.
-
-        Args: before: the id of the last run that was read; since: only those that were accepted at this time or later;
-            is_open: only those that have not ended.
-        Raises: LookupError for a `before` that is no run.
-        """
-        runs = list(self._runs.values())
-        if before is not None:
-            if before not in self._runs:
-                raise unknown_place("run", before)
-            runs = runs[: runs.index(self._runs[before])]
-        recent = (run.row for run in reversed(runs) if (since is None or run.accepted_at >= since)
-                  and not (is_open and run.ended is not None))  # fmt: skip
-        return list(islice(recent, limit))
+    @property
+    def newest(self) -> Iterator[Run]:
+        """Return the runs that are known here, the newest first."""
+        return reversed(self._runs.values())
 
     def open_in(self, session: str) -> list[Run]:
         """Return the runs of a session that have not ended, absorbed ones included."""
         return [run for run in self._open.values() if run.session == session]
-
-    def last_answered(self, session: str, *, before: datetime) -> Run | None:
-        """Return the last ended run of a session that was accepted before a time, without commands; None without
-        one."""
-        return next((run for run in reversed(self._runs.values()) if run.session == session and run.ended is not None
-                     and run.accepted_at < before and not run.state.is_command), None)  # fmt: skip
 
     def get(self, run_id: str) -> Run:
         """Return the run with this id. Raises: LookupError for an unknown run."""

@@ -175,7 +175,8 @@ class Commands:
         verdict, _, why = command.argument.partition(" ")
         if verdict not in _VERDICTS:
             return f"Say /feedback {' or /feedback '.join(_VERDICTS)}, and why."
-        last = self._parts.runs.last_answered(run.session, before=run.accepted_at)
+        last = next((other for other in self._parts.runs.newest if other.session == run.session and other.ended
+                     and other.accepted_at < run.accepted_at and not other.state.is_command), None)  # fmt: skip
         if last is None:
             return "Nothing was answered here yet, as far as this process knows."
         await self._parts.attached("learning").give(last.id, _VERDICTS[verdict], why.strip())

@@ -156,7 +156,7 @@ async def test_waits_and_streams_that_are_left_leave_nothing(tmp_path: Path, is_
         application = port(service, "127.0.0.1") if is_port else control(service)
         token = (await service.tokens.create("reader", ["read"])).token if is_port else ""
         run_id = (await agent.submit("hello")).run_id
-        await until(lambda: agent.runs.open == 1 and agent.runs.rows(1)[0].status == "running")
+        await until(lambda: agent.runs.open == 1 and next(agent.runs.newest).started_at is not None)
         try:
             async with served(application, tmp_path, is_port=is_port) as door:
                 paths = [f"/v1/runs/{run_id}/wait?timeout=3600", f"/v1/runs/{run_id}/events", "/v1/events",
