@@ -17,6 +17,7 @@ from spar.config.tables.agent import AgentSettings
 from spar.config.tables.settings import Settings
 from spar.testing import RecordingStore, ScriptedPlanner, ScriptedSense, VirtualClock
 from spar.types import PHASES
+from tests.waiting import until
 
 
 async def test_an_agent_made_by_hand_writes_no_file(
@@ -214,9 +215,7 @@ async def test_a_new_interval_may_be_set_from_another_thread() -> None:
 
         await asyncio.to_thread(setattr, agent, "loop_interval", 0.005)
 
-        async with asyncio.timeout(30.0):
-            while agent.stats.total_cycles < 5:
-                await asyncio.sleep(0.005)
+        await until(lambda: agent.stats.total_cycles >= 5)
 
 
 async def test_an_interval_set_before_the_start_brings_no_cycle_of_its_own(clock: VirtualClock) -> None:

@@ -20,8 +20,9 @@ from spar.events import MessageSent
 from spar.health.reported import alert_quarantines
 from spar.ports.channel import ChannelLimits, ChannelSpec, NotifierSpec, Outgoing
 from spar.testing import MemoryChannel
-from tests.cluster.test_doors import are_shared_out, until
+from tests.cluster.test_doors import are_shared_out
 from tests.cluster.test_losses import lose
+from tests.waiting import until
 
 pytestmark = pytest.mark.process
 

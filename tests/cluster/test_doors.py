@@ -26,6 +26,7 @@ from spar.types import Perception, utcnow
 from tests.journal.left import accept
 from tests.server.test_repeated import Client
 from tests.session.shown import shown
+from tests.waiting import until
 
 pytestmark = pytest.mark.process
 
@@ -77,15 +78,6 @@ class Nodes:
         return status
 
 
-async def until(condition: Callable[[], Awaitable[bool] | bool]) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            result = condition()
-            if await result if isinstance(result, Awaitable) else result:
-                return
-            await asyncio.sleep(0.02)
-
-
 def has_begun(agent: Agent, session: str, number: int = 1) -> bool:
     """Return whether the first of so many runs of a session has begun."""
     runs = agent.runs.open_in(session)
@@ -119,11 +111,7 @@ async def test_an_approval_is_decided_at_any_node_and_of_a_hundred_decisions_at_
         session = nodes.session_of(0)
         receipt = await nodes.agents[1].submit("ask one", session=session)
 
-        async def is_asked() -> bool:
-            return bool(await nodes.agents[0].approvals.list())
-
-        await until(is_asked)
-        (row,) = nodes.agents[0].approvals.list()
+        (row,) = await until(lambda: nodes.agents[0].approvals.list())
 
         async def decide(number: int) -> str:
             try:

@@ -18,6 +18,7 @@ from spar.ports.nodes import NodeRequest
 from spar.protocols import Context
 from spar.records.journal import Item
 from spar.types import Perception
+from tests.waiting import until
 
 pytestmark = pytest.mark.process
 
@@ -149,9 +150,7 @@ async def test_a_call_of_a_session_that_a_node_has_kept_waits_until_the_lost_one
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("UPDATE partition SET owner = 'gone', epoch = epoch + 1 WHERE id = %s", (of(writes),))
         runs.append(await agent.submit("two", session=writes))  # its cycle is refused: the partition is lost
-        async with asyncio.timeout(30):
-            while not memory.nodes.snapshot()["fenced"]:
-                await asyncio.sleep(0.01)
+        await until(lambda: memory.nodes.snapshot()["fenced"])
         runs.append(await agent.submit("three", session=kept))
         async with asyncio.timeout(30):  # until its call waits for the disk
             while (cycle := agent.sessions.by_key[kept].cycle) is None or cycle.phase != "act":

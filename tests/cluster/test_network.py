@@ -13,7 +13,8 @@ import pytest
 from spar.clock import SystemClock
 from spar.errors import NoRoomError
 from spar.records.runs import Receipt
-from tests.cluster.test_doors import Nodes, until
+from tests.cluster.test_doors import Nodes
+from tests.waiting import until
 
 pytestmark = pytest.mark.process
 

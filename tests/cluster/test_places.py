@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from spar import Agent, SensorSpec
 from spar.errors import ConfigError, TransientError
 from spar.protocols import SensorContext
 from spar.types import Perception
+from tests.waiting import until
 
 pytestmark = pytest.mark.process
 
@@ -56,12 +56,6 @@ class Node:
         return str(self.sense.snapshot()["sensors"]["counter"]["state"])
 
 
-async def until_seen(seen: list[str], count: int) -> None:
-    async with asyncio.timeout(60):
-        while len(seen) < count:
-            await asyncio.sleep(0.01)
-
-
 async def test_a_placed_sensor_runs_on_one_node_of_its_place_and_goes_on_from_its_cursor_on_the_next(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,19 +66,15 @@ async def test_a_placed_sensor_runs_on_one_node_of_its_place_and_goes_on_from_it
     for node in (here, there, other):
         node.counter.most = 3
     async with other.agent:
-        async with asyncio.timeout(60):
-            while other.state != "nowhere":
-                await asyncio.sleep(0.01)
+        await until(lambda: other.state == "nowhere")
         assert seen == []
         async with there.agent, here.agent:
-            await until_seen(seen, 3)
-            async with asyncio.timeout(60):
-                while sorted(node.state for node in (here, there, other)) != ["elsewhere", "elsewhere", "ok"]:
-                    await asyncio.sleep(0.01)
+            await until(lambda: len(seen) >= 3)
+            await until(lambda: sorted(node.state for node in (here, there, other)) == ["elsewhere", "elsewhere", "ok"])
             first, second = sorted((here, there), key=lambda node: node.state, reverse=True)
             await first.agent.stop()
             second.counter.most = 5
-            await until_seen(seen, 5)
+            await until(lambda: len(seen) >= 5)
             assert second.state == "ok"
     assert other.counter.opened == 0
     assert seen == ["n1", "n2", "n3", "n4", "n5"]
@@ -109,10 +99,7 @@ async def test_what_was_accepted_before_a_crash_and_is_noticed_again_is_not_acce
     monkeypatch.setattr(placed.PlacedSensors, "_save", fails)
     node.counter.most = 3
     async with node.agent:
-        await until_seen(seen, 5)
-        async with asyncio.timeout(60):
-            while failures > -1:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(seen) >= 5 and failures < 0)
     assert node.counter.opened == 3
     assert sorted(seen) == ["n1", "n2", "n3", "n4", "n5"]
     with psycopg.connect(url) as connection:

@@ -19,6 +19,7 @@ from spar.protocols.tools import Resources
 from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Perception
 from tests.cluster.test_doors import are_shared_out
+from tests.waiting import until
 
 pytestmark = pytest.mark.process
 
@@ -34,9 +35,8 @@ async def nodes(url: str) -> AsyncIterator[list[ClusterNodes]]:
 async def until_asked(url: str, number: int) -> None:
     """Wait until the database knows that so many have a resource or wait for one."""
     query = "SELECT count(*) FROM resource"
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(60):
-        while await (await connection.execute(query)).fetchone() != (number,):
-            await asyncio.sleep(0.01)
+    with psycopg.connect(url, autocommit=True) as connection:
+        await until(lambda: connection.execute(query).fetchone() == (number,))
 
 
 async def test_nodes_have_a_resource_one_after_the_other_in_the_order_of_asking(
@@ -124,8 +124,7 @@ async def test_calls_of_two_nodes_overlap_only_on_resources_of_one_node(url: str
         return Agent(plan=plan, tools=[print_page], memory=memory, loop_interval="off", name="main")
 
     async with node() as first, node() as second, asyncio.timeout(60):
-        while not are_shared_out((first, second)):
-            await asyncio.sleep(0.02)
+        await until(lambda: are_shared_out((first, second)))
         of_each = [[name for name in map(str, range(200)) if agent.core.owns(name)][:6] for agent in (first, second)]
         receipts = [await first.submit("print", session=name) for names in zip(*of_each, strict=True) for name in names]
         for receipt in receipts:

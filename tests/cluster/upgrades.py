@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from tests.cluster.programs import NodeProcess, ProcessCluster, process_cluster
 from tests.cluster.takeover import Counts
+from tests.waiting import until
 
 _NOTES = """
 from memory.postgres import schema
@@ -108,9 +109,11 @@ async def rolled(url: str, draw: random.Random, *, number: int = 3, kills: float
         while older:
             assert cluster.rows("SELECT number FROM spar_format") == [(1,)]
             await exchange(older.pop(0), NEWER)
-        async with asyncio.timeout(60):
-            while cluster.rows("SELECT number FROM spar_format") != [(2,)]:
-                await asyncio.sleep(0.05)
+
+        async def is_newer() -> bool:
+            return cluster.rows("SELECT number FROM spar_format") == [(2,)]
+
+        await until(is_newer)
         await load.goes_on()
         load.end()
         await asyncio.gather(*lanes)

@@ -10,6 +10,7 @@ import pytest
 
 from spar import Action, Agent, Context, LoopCompleted, LoopStarted, Perception
 from spar.testing import ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
+from tests.waiting import until
 
 
 def starts_of(agent: Agent, clock: VirtualClock) -> list[float]:
@@ -131,9 +132,8 @@ async def test_zero_is_continuous_and_yet_others_get_their_turn(clock: VirtualCl
 
 async def test_zero_lets_timers_and_threads_have_their_turn_in_real_time() -> None:
     agent = Agent(loop_interval=0)
-    async with agent, asyncio.timeout(30.0):
-        while agent.stats.total_cycles <= 10:
-            await asyncio.sleep(0.002)
+    async with agent:
+        await until(lambda: agent.stats.total_cycles > 10)
         assert await asyncio.to_thread(lambda: "thread") == "thread"
         await agent.pause()
         assert agent.state == "paused"
@@ -179,17 +179,13 @@ async def test_another_thread_wakes_the_loop_at_once(how: str) -> None:
     agent = Agent(plan=planner, loop_interval=600)
     seen: list[int] = []
     agent.events.subscribe(LoopCompleted, lambda event: seen.append(threading.get_ident()))
-    async with agent, asyncio.timeout(30.0):
-        while not seen:
-            await asyncio.sleep(0.002)
-
+    async with agent:
+        await until(lambda: seen)
         if how == "push":
             assert await asyncio.to_thread(agent.push, Perception("knock"))
         else:
             await asyncio.to_thread(agent.wake)
-
-        while len(seen) < 2:
-            await asyncio.sleep(0.002)
+        await until(lambda: len(seen) > 1)
 
     assert set(seen) == {threading.get_ident()}
     assert len(planner.seen) == (1 if how == "push" else 0)

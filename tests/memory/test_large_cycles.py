@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +15,7 @@ from spar import Action, Agent, Call, CallResult, Perception, facts, tool
 from spar.records.journal import Closing
 from spar.types import ActionResult, CycleRecord, Fault, replace
 from tests.effort import Effort
+from tests.waiting import until
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -45,8 +45,7 @@ async def test_a_cycle_of_many_structured_perceptions_keeps_its_calls_results_an
 
     memory = Memory.open(f"sqlite:///{tmp_path}/m.db")
     async with memory, Agent(sense=sense, plan=plan, tools=[note], memory=memory, loop_interval=0.01) as agent:
-        while not agent.stats.outcomes["acted"]:
-            await asyncio.sleep(0.001)
+        await until(lambda: agent.stats.outcomes["acted"])
         await memory.flush()
         [row] = await memory.cycles()
         record = await memory.cycle(row["cycle_id"])

@@ -287,12 +287,10 @@ async def test_a_memory_tidies_its_transcripts_by_itself(tmp_path: Path) -> None
     async with memory:
         await memory.transcripts.append("main", "talk", "a", [Entry("user", {"text": number}) for number in range(9)])
 
-        async def left() -> int:
-            return len(await memory.transcripts.read("main", "talk"))
+        async def are_three() -> bool:
+            return len(await memory.transcripts.read("main", "talk")) == 3
 
-        async with asyncio.timeout(20):
-            while await left() != 3:
-                await asyncio.sleep(0.05)
+        await until(are_three)
 
 
 # -- the file

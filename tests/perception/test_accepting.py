@@ -17,6 +17,7 @@ from spar.agent.submission import INBOX_LIMIT, SOURCE_LIMIT
 from spar.errors import InboxFullError
 from spar.protocols import SensorContext, SensorSpec
 from spar.testing import VirtualClock
+from tests.waiting import until
 
 
 class Webhook:
@@ -50,8 +51,7 @@ async def test_what_was_accepted_is_there_after_the_process_has_died(tmp_path: P
         assert seen == []
     async with agent(after, Webhook()) as second:
         await second.resume()  # the pause is on disk, too
-        while not seen:
-            await asyncio.sleep(0.005)
+        await until(lambda: seen)
 
     assert seen[-1:] == ["disk full"]
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import subprocess
@@ -21,6 +20,7 @@ from acting import Executor
 from acting.mcp.server import McpServer
 from spar.protocols import Home
 from spar.types import CallResult
+from tests import waiting
 from tests.effort import hang_guard
 from tests.ports import free_port
 from tests.process.conftest import Spar, until
@@ -210,9 +210,7 @@ async def test_the_newest_protocol_tells_of_new_tools_and_of_progress(
     async with Executor([server]) as executor:
         counted = await one(executor, "m__count", to=3)
         await one(executor, "m__grow")
-        async with asyncio.timeout(20):
-            while "m__grown" not in executor.tools:
-                await asyncio.sleep(0.02)
+        await waiting.until(lambda: "m__grown" in executor.tools)
         refused = await one(executor, "m__grown")
         protocol = server.snapshot()["protocol"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from spar.service.metrics import MOST_VALUES, OTHER, Metrics, bounded
 from spar.testing import MemoryChannel, RecordingStore, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
 from spar.types import Action, Call, CallResult, Experience, Perception
 from tests.journal.left import left_behind, opened, planned, started
+from tests.waiting import until
 
 
 def samples(agent: Agent, name: str) -> dict[tuple[str, ...], float]:
@@ -246,10 +246,7 @@ async def test_the_lag_of_the_event_loop_is_the_longest_of_late() -> None:
 
     agent = Agent(sense=sense, loop_interval=0.05)
     async with agent:
-        async with asyncio.timeout(30):
-            while not (found := samples(agent, "spar_event_loop_lag_seconds"))[()]:
-                await asyncio.sleep(0.05)
-        assert found[()] > 0
+        assert await until(lambda: samples(agent, "spar_event_loop_lag_seconds")[()]) > 0
     assert samples(agent, "spar_event_loop_lag_seconds") == {(): 0}
 
 

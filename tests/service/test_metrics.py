@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from typing import Any
@@ -15,6 +14,7 @@ from spar import Agent, __version__
 from spar.observe.stats import BOUNDS
 from spar.service.metrics import MOST_AGENTS, Metrics
 from spar.types import Action, Call, Perception
+from tests.waiting import until
 
 NAME = re.compile(r"spar_[a-z]+(_[a-z]+)*")
 
@@ -159,10 +159,7 @@ async def test_the_last_cycle_has_a_time_of_day() -> None:
     assert samples(of(agent), "spar_cycle_last_completed_timestamp_seconds")["main",] == 0
 
     async with agent:
-        async with asyncio.timeout(30):
-            while not agent.stats.total_cycles:
-                await asyncio.sleep(0.01)
-
+        await until(lambda: agent.stats.total_cycles)
         assert abs(samples(of(agent), "spar_cycle_last_completed_timestamp_seconds")["main",] - time.time()) < 60
 
 

@@ -19,7 +19,7 @@ from spar.facts import Fact
 from spar.protocols.tools import tool
 from spar.types import Action, ActionResult, Call, CallResult, Message
 from tests.journal.left import tell
-from tests.waiting import cancelled
+from tests.waiting import cancelled, until
 
 
 class Told:
@@ -144,8 +144,7 @@ async def test_a_run_that_is_cancelled_before_its_start_was_safe_says_that_it_di
     executor = Executor([pay], journal=told)
     action = Action((Call("pay", {"amount": 1}, id="b"),))
     running = asyncio.ensure_future(executor.run(action))
-    while not told.waits:  # the first run of a process makes in a thread what checks its calls
-        await asyncio.sleep(0.001)
+    await until(lambda: told.waits)  # the first run of a process makes in a thread what checks its calls
     await cancelled(running)
 
     assert told.facts[-1] == ("ended", "b", "cancelled")
@@ -329,8 +328,7 @@ async def test_no_more_of_those_that_arrive_during_a_flush_are_told_to_start_tha
     told.is_let.clear()
     executor = Executor([once], journal=told, settings={"max_parallel": 8})
     running = asyncio.ensure_future(executor.run(stream()))
-    while not told.waits:  # the first run of a process makes in a thread what checks its calls
-        await asyncio.sleep(0.001)
+    await until(lambda: told.waits)  # the first run of a process makes in a thread what checks its calls
     for _ in range(100):
         await asyncio.sleep(0)
     assert 1 <= [fact[0] for fact in told.facts].count("started") <= 8

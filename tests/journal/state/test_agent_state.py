@@ -21,6 +21,7 @@ from spar.observe.stats import Snapshot
 from spar.records.journal import RowChange
 from spar.testing import VirtualClock
 from spar.types import Ability, Reflection
+from tests.waiting import until
 
 
 async def test_what_another_process_has_learnt_and_forgotten_is_taken_over(clock: VirtualClock) -> None:
@@ -251,8 +252,7 @@ async def test_the_order_of_trials_by_which_abilities_are_forgotten_is_known_aft
         for kind in ("b", "a", "c", "b"):
             before = agent.stats.outcomes["acted"]
             await agent.accept(Perception("go", kind=kind, trust="trusted"))
-            while agent.stats.outcomes["acted"] == before:
-                await asyncio.sleep(0.001)
+            await until(lambda before=before: agent.stats.outcomes["acted"] > before)
         order = list(agent.abilities)
 
     async with worker(Memory.open(f"sqlite:///{tmp_path}/m.db")) as agent:

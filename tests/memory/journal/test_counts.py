@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import time
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from spar.records.journal import Closing, merge_counts
 from spar.types import CycleRecord
 from tests.effort import Effort
 from tests.journal.left import tell
+from tests.waiting import until
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -122,8 +122,7 @@ async def test_statistics_of_a_killed_process_are_exactly_those_of_its_cycles(tm
             for text in ("a", "bad", "b", "bad", "c"):
                 told = one.stats.total_cycles
                 await one.accept(Perception(text))
-                while one.stats.total_cycles == told:
-                    await asyncio.sleep(0.001)
+                await until(lambda one=one, told=told: one.stats.total_cycles > told)
             await memory.journal.safe()
             left = f"{path}.{round}.{time.monotonic_ns()}"
             for name in ("", "-wal"):

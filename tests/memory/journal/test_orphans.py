@@ -17,6 +17,7 @@ from spar.records.journal import Closing, Item, Unfinished
 from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Action, Call, CallResult, Fault
 from tests.journal.left import accept, tell
+from tests.waiting import until
 
 GO = Call("note", {"text": "x"}, id="a")
 THEN = Call("note", {"text": "y"}, id="b")
@@ -89,8 +90,7 @@ async def test_an_agent_that_comes_back_before_long_goes_on_with_what_was_folded
         Memory.open(f"sqlite:///{tmp_path}/m.db", durability="off") as memory,
         Agent(name="old", act=Acts(), memory=memory, loop_interval="off") as agent,
     ):
-        while agent.recovery.snapshot()["open_cycles"]:
-            await asyncio.sleep(0.001)
+        await until(lambda: not agent.recovery.snapshot()["open_cycles"])
         record = await memory.cycle("c-old")
 
     assert [(each.call.id, each.status) for each in record.result.results] == [("a", "ok")]

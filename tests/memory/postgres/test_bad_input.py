@@ -13,8 +13,9 @@ from memory.postgres.server import parsed
 from memory.postgres.store import PostgresMemory
 from spar.errors import ConfigError, TransientError
 from spar.types import Fault
-from tests.memory.postgres.test_loss import accepted, admin, until, whole
+from tests.memory.postgres.test_loss import accepted, admin, whole
 from tests.process.conftest import Service, Spar
+from tests.waiting import until
 
 SECRET = "s3cret-of-the-database"
 CONFIG = """

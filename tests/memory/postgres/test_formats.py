@@ -14,7 +14,8 @@ from memory.postgres.cluster.ownership import LeaseOverError
 from memory.postgres.store import PostgresMemory
 from spar.errors import ConfigError
 from spar.types import Fault
-from tests.memory.postgres.test_loss import accepted, admin, until
+from tests.memory.postgres.test_loss import accepted, admin
+from tests.waiting import until
 
 #: A format that has a further column, and no longer a table of the first one.
 SECOND = schema.Change("ALTER TABLE item ADD COLUMN IF NOT EXISTS second BIGINT", "DROP TABLE only_first")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -23,6 +21,7 @@ from spar.errors import ConfigError, FencedError, SparError, TransientError
 from spar.records.journal import Item, RowChange
 from spar.types import Fault, Perception
 from tests.servers.postgresql import PostgresServer
+from tests.waiting import until
 
 
 def admin(url: str) -> psycopg.Connection:
@@ -34,13 +33,6 @@ def holder(connection: psycopg.Connection) -> int:
             "(hashtext(current_schema())::bigint & 4294967295)::oid"  # fmt: skip
     row = connection.execute(query).fetchone()
     return 0 if row is None else int(row[0])
-
-
-async def until(condition: Callable[[], bool], within: float = 60.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(0.01)
 
 
 def accepted(id: str) -> facts.WorkAccepted:
@@ -127,8 +119,7 @@ async def test_a_claimant_takes_over_from_one_that_lost_its_connection(url: str)
     await first.journal.commit(accepted("first"), "main")
     with admin(url) as connection:
         connection.execute("SELECT pg_terminate_backend(%s)", (holder(connection),))
-        while holder(connection):
-            await asyncio.sleep(0.001)
+        await until(lambda: not holder(connection))
     async with PostgresMemory(url) as second:
         with pytest.raises(FencedError):
             await first.journal.commit(accepted("of the first"), "main")

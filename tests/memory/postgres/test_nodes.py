@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -33,6 +33,7 @@ from spar.records.journal import Closing, Item, RowChange
 from spar.types import CycleRecord, Fault, Perception
 from tests.memory.postgres.test_loss import whole
 from tests.process.template import ROOT, Forked, clean_environ
+from tests.waiting import until
 
 pytestmark = pytest.mark.process
 
@@ -75,12 +76,6 @@ def writing(url: str, name: str) -> Forked:
     return Forked(command, env=environ, stdout=subprocess.PIPE)
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while not await condition():
-            await asyncio.sleep(0.05)
-
-
 def owners(url: str) -> dict[int, tuple[str | None, int]]:
     with psycopg.connect(url) as connection:
         return {id: (owner, epoch) for id, owner, epoch in connection.execute("SELECT id, owner, epoch FROM partition")}
@@ -116,11 +111,7 @@ async def test_two_nodes_share_all_partitions_and_the_one_that_is_left_takes_all
             assert all(row.is_alive for row in rows)
             for number in range(40):
                 assert [node.owns("main", f"s{number}") for node in nodes].count(True) == 1
-
-        async def is_alone() -> bool:
-            return bool(first.nodes.snapshot()["partitions"] == PARTITIONS)
-
-        await until(is_alone)
+        await until(lambda: first.nodes.snapshot()["partitions"] == PARTITIONS)
         assert len(await first.nodes.rows()) == 1
 
 
@@ -128,11 +119,7 @@ async def test_accepted_work_is_one_for_all_nodes_and_its_owner_hears_of_it(url:
     async with PostgresMemory(url, nodes=True) as first, PostgresMemory(url, nodes=True) as second:
         memories = first, second
         nodes = [memory.nodes for memory in memories if memory.nodes is not None]
-
-        async def is_shared() -> bool:
-            return min(node.snapshot()["partitions"] for node in nodes) > 0
-
-        await until(is_shared)
+        await until(lambda: min(node.snapshot()["partitions"] for node in nodes) > 0)
         arrived: list[str] = []
 
         class Listener:
@@ -150,11 +137,7 @@ async def test_accepted_work_is_one_for_all_nodes_and_its_owner_hears_of_it(url:
         assert [item is None for item in known].count(True) == 1
         for memory in memories:
             assert len(await memory.journal.views.items("main")) == 1
-
-        async def has_arrived() -> bool:
-            return len(arrived) == 25
-
-        await until(has_arrived)
+        await until(lambda: len(arrived) == 25)
 
 
 async def test_rows_of_a_lost_partition_are_left_out_and_the_others_are_written(url: str) -> None:
@@ -367,11 +350,7 @@ async def test_a_process_that_stood_still_changes_no_row_afterwards_and_goes_on_
             while not (await asyncio.to_thread(process.stdout.readline)).startswith(b"written"):
                 pass
             process.send_signal(signal.SIGSTOP)
-
-            async def is_mine() -> bool:
-                return bool(memory.nodes.snapshot()["partitions"] == PARTITIONS)
-
-            await until(is_mine)
+            await until(lambda: memory.nodes.snapshot()["partitions"] == PARTITIONS)
             for number in range(40):
                 memory.journal.append(facts.CycleOpened(session=f"s{number}", cycle=f"b-{number}"), "main")
             memory.journal.append(facts.RowsChanged(changes=(RowChange("n:main", "b", 1),)), "main")
@@ -414,11 +393,7 @@ async def test_a_node_opens_a_database_while_another_one_writes_to_it(url: str) 
         writer.execute(rows.LOCK.encode())
         memory = PostgresMemory(url, nodes=True)
         opening = asyncio.create_task(memory.__aenter__())
-
-        async def is_waiting() -> bool:
-            return other.execute(waits).fetchone() == (1,)
-
-        await until(is_waiting)
+        await until(lambda: other.execute(waits).fetchone() == (1,))
         writer.execute("INSERT INTO inbox (partition, agent, kind, body) VALUES (0, 'x', 'x', '{}')")
         writer.commit()
         await opening
@@ -433,11 +408,7 @@ async def test_what_has_to_wait_for_the_commits_of_others_costs_no_lease(url: st
             slow.execute("SELECT 1 FROM state WHERE key = 'epoch' FOR UPDATE")
             connection.execute("UPDATE partition SET owner = NULL")
             work = asyncio.create_task(asyncio.to_thread(slow.execute, "SELECT pg_sleep(600)"))
-
-            async def has_waited() -> bool:
-                return "lock timeout" in nodes.thread.last_error
-
-            await until(has_waited)
+            await until(lambda: "lock timeout" in nodes.thread.last_error)
             slow.cancel()
             with pytest.raises(psycopg.errors.QueryCanceled):
                 await work
@@ -473,11 +444,7 @@ async def test_an_accepted_item_is_not_begun_while_its_session_is_to_be_taken_ov
 
         views.items = items  # type: ignore[method-assign]
         owned.arrived([NodeRequest(partition_of("main", "s"), "main", "work", '{"item": "1"}')])
-
-        async def has_read() -> bool:
-            return bool(reads)
-
-        await until(has_read)
+        await until(lambda: reads)
         await agent.wait((await agent.submit("other", session="s")).run_id)
     assert [perception.content for perception in planned] == ["other"]
 
@@ -491,11 +458,7 @@ async def test_the_first_rows_of_a_new_lease_are_written(url: str) -> None:
         token = nodes.ownership.token
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("DELETE FROM node")
-
-        async def has_joined() -> bool:
-            return nodes.ownership.token not in ("", token) and nodes.owns("main", "s1")
-
-        await until(has_joined)
+        await until(lambda: nodes.ownership.token not in ("", token) and nodes.owns("main", "s1"))
         memory.journal.append(facts.CycleOpened(session="s1", cycle="after"), "main")
         await memory.journal.safe()
         with psycopg.connect(url) as connection:
@@ -571,11 +534,7 @@ async def test_a_lease_begins_anew_after_an_error_that_nobody_expected(
             raise ValueError("a row of another shape")
 
         monkeypatch.setattr(rows, "view", broken)
-
-        async def has_joined() -> bool:
-            return nodes.ownership.token not in ("", token) and nodes.owns("main", "s")
-
-        await until(has_joined)
+        await until(lambda: nodes.ownership.token not in ("", token) and nodes.owns("main", "s"))
         assert "another shape" in nodes.thread.last_error
 
 
@@ -619,11 +578,7 @@ async def test_requests_that_take_long_keep_no_other_from_its_owner(url: str) ->
             add = "INSERT INTO inbox (partition, agent, kind, body, asker) VALUES (%s, 'main', %s, '{}', 'x')"
             for number in range(250):
                 connection.execute(add, (number % 7, "events" if number < 249 else "abort"))
-
-        async def has_all() -> bool:
-            return len(listening.requests) == 250
-
-        await until(has_all)
+        await until(lambda: len(listening.requests) == 250)
         await asyncio.sleep(2 * LOOK_EVERY)  # none comes twice
         assert [request.kind for request in listening.requests] == ["events"] * 249 + ["abort"]
 

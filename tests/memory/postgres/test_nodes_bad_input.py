@@ -15,7 +15,8 @@ from memory.postgres.store import PostgresMemory
 from spar import Agent
 from spar.errors import ConfigError
 from spar.types import Fault
-from tests.memory.postgres.test_loss import accepted, admin, until, whole
+from tests.memory.postgres.test_loss import accepted, admin, whole
+from tests.waiting import until
 
 #: Makes the rows of a table fail as on a full disk.
 FULL = """

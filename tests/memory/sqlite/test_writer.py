@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,16 +19,10 @@ from spar.errors import SparError, TransientError
 from spar.types import Experience, Fault
 from tests.effort import hang_guard
 from tests.storage.disk import Disk, Op
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from apsw import Connection
-
-
-async def until(condition: Callable[[], bool], within: float = 20.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(0.005)
 
 
 class House:
