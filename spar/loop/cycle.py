@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
@@ -220,7 +220,7 @@ class Cycle:
         return self.outcome
 
     @property
-    def phases(self) -> dict[str, float]:
+    def phases(self) -> dict[Phase, float]:
         """Return the seconds of the phases that have ended. Safe from any thread."""
         return {phase: seconds for phase, seconds in zip(PHASES, self.durations, strict=True) if seconds is not None}
 
@@ -333,7 +333,7 @@ class Cycle:
             duration=duration,
             outcome=self.outcome,
             perceptions=tuple(self.perceptions),
-            phases=self.phases,
+            phases=cast(dict[str, float], self.phases),  # a new dict
             faults=self.faults,
             notes=tuple([self._read_note(*note) for note in self.notes]) if self.notes else (),
             calls=self.calls,
