@@ -78,9 +78,10 @@ def put(connection: Connection, totals: Sequence[tuple[str, dict[str, Any]]]) ->
         _write_totals(connection, agent, {**total, "upto": upto})
 
 
-def of(connection: Connection, agent: str) -> dict[str, Any]:
-    """Return the totals of an agent, with the ends of cycles that are not yet in its row."""
-    total = _totals_of(connection, agent)
+def of(connection: Connection, agent: str, missed: list[str]) -> dict[str, Any]:
+    """Return the totals of an agent, with the ends of cycles that are not yet in its row. A row that cannot be read is
+    described in `missed`."""
+    total = _totals_of(connection, agent, missed)
     upto = _place(total.pop("upto", None))
     for place, end in _ends(connection, _counted(connection), _newest(connection)):
         if end.agent == agent and _is_after(place, upto):
@@ -101,7 +102,7 @@ def fold(connection: Connection, *, is_all: bool = False) -> int:
     totals: dict[str, dict[str, Any]] = {}
     for place, end in _ends(connection, before, last):
         if end.agent not in totals:
-            totals[end.agent] = _totals_of(connection, end.agent)
+            totals[end.agent] = _totals_of(connection, end.agent, [])  # each start of the agent tells what is damaged
         if _is_after(place, _place(totals[end.agent].get("upto"))):
             _add(totals[end.agent], end)
     for agent, total in totals.items():
@@ -143,8 +144,8 @@ def _add(total: dict[str, Any], end: ClosedFact) -> None:
         merge_counts(total, end.besides)
 
 
-def _totals_of(connection: Connection, agent: str) -> dict[str, Any]:
-    total = own_rows.all_of(connection, _OWNER + agent).get(_KEY)
+def _totals_of(connection: Connection, agent: str, missed: list[str]) -> dict[str, Any]:
+    total = own_rows.all_of(connection, _OWNER + agent, missed).get(_KEY)
     return total if isinstance(total, dict) else {}
 
 

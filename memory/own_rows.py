@@ -47,7 +47,13 @@ def statements(changes: Iterable[RowChange]) -> list[Statement]:
     return rows
 
 
-def all_of(connection: Connection, owner: str) -> dict[str, Any]:
-    """Return the values of all rows of an owner, by key."""
-    rows = connection.execute("SELECT key, value FROM own_row WHERE owner = ? ORDER BY key", (safe(owner),))
-    return {str(key): decode(str(value), object) for key, value in rows}
+def all_of(connection: Connection, owner: str, missed: list[str]) -> dict[str, Any]:
+    """Return the values of all rows of an owner, by key. Descriptions of rows that cannot be read are added to
+    `missed`."""
+    values = dict[str, Any]()
+    for key, value in connection.execute("SELECT key, value FROM own_row WHERE owner = ? ORDER BY key", (safe(owner),)):
+        try:
+            values[str(key)] = decode(str(value), object)
+        except (ValueError, RecursionError) as error:
+            missed.append(f"own_row {owner[:100]!r} {str(key)[:100]!r}: {error}")
+    return values

@@ -323,11 +323,11 @@ class JournalQueries(SessionQueries):
 
     async def rows(self, owner: str) -> dict[str, Any]:
         """Return the small rows of an owner, by key."""
-        return await self._read(partial(own_rows.all_of, owner=owner))
+        return await self._rows(partial(own_rows.all_of, owner=owner))
 
     async def counts(self, agent: str) -> dict[str, Any]:
         """Return the counts of an agent, summed over all its cycles."""
-        return await self._read(partial(counts.of, agent=agent))
+        return await self._rows(partial(counts.of, agent=agent))
 
     async def spent(self) -> list[Spend]:
         """Return the used amounts of budgets, by window and quantity."""

@@ -108,8 +108,13 @@ class StateStore(OpenMemory):
         return await file.read(read)
 
     async def rows(self, owner: str) -> dict[str, Any]:
-        """Return the values of all small rows of an owner, by key."""
-        return await self._read(lambda connection: own_rows.all_of(connection, owner))
+        """Return the values of all small rows of an owner, by key; one that cannot be read is reported and left out."""
+        if self._journal is not None:
+            return await self._journal.views.rows(owner)
+        missed: list[str] = []
+        rows = await self._read(lambda connection: own_rows.all_of(connection, owner, missed))
+        self._unreadable += len(missed)
+        return rows
 
     async def change(self, changes: Iterable[RowChange]) -> None:
         """Accept changes of small rows, all or none; the next `rows` returns them.

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from memory import Memory, counts
 from memory.care.integrity import verify
 from memory.sqlite import database
 from spar import Action, Agent, Perception, facts
-from spar.records.journal import Closing, merge_counts
+from spar.events import ErrorOccurred
+from spar.records.journal import Closing, RowChange, merge_counts
 from spar.types import CycleRecord
 from tests.effort import Effort
 from tests.journal.left import tell
@@ -135,3 +138,31 @@ async def test_statistics_of_a_killed_process_are_exactly_those_of_its_cycles(tm
         assert after.errors_by_phase == before.errors_by_phase
         assert after.phase_mean_seconds == pytest.approx(before.phase_mean_seconds, rel=1e-12)
         assert after.cycle_mean_seconds == pytest.approx(before.cycle_mean_seconds, rel=1e-12)
+
+
+async def test_a_small_row_that_is_damaged_is_told_and_left_out_and_keeps_nobody_from_working(tmp_path: Path) -> None:
+    path = f"{tmp_path}/m.db"
+    ability = {"tool": "t", "task": "t", "estimate": 0.5, "uncertainty": 0.1, "trials": 3}
+    async with Memory.open(f"sqlite:///{path}") as memory:
+        for name in ("main", "other"):
+            memory.journal.append(facts.TotalsCounted(total={"outcomes": {"acted": 7}}), name)
+        await memory.change([RowChange("ability:main", key, ability) for key in ("t|t", "u|t")])
+    with contextlib.closing(apsw.Connection(path)) as connection:
+        for owner, key in (("stats:main", "account"), ("ability:main", "t|t")):
+            connection.execute("UPDATE own_row SET value = '{}' || value WHERE owner = ? AND key = ?", (owner, key))
+
+    told: list[ErrorOccurred] = []
+    memory = Memory.open(f"sqlite:///{path}", keep_facts=1)
+    agent = Agent(plan=lambda perceptions: Action(output="done"), memory=memory, loop_interval="off")
+    agent.events.subscribe(ErrorOccurred, told.append)
+    async with memory, agent:
+        assert (await agent.wait((await agent.submit("hello")).run_id, 20)).status == "ok"
+        assert (await memory.rows("ability:main")).keys() == {"u|t"}
+        await tend(memory)
+        assert (await memory.journal.views.counts("other"))["outcomes"] == {"acted": 7}
+        assert memory.snapshot()["is_writable"]
+
+    damaged = [
+        error.error.message for error in told if error.error.kind == "damaged" and "own_row" in error.error.message
+    ]
+    assert [row in message for row, message in zip(("account", "t|t"), damaged, strict=True)] == [True, True]
