@@ -48,8 +48,8 @@ def prepared(connection: Connection, name: str, epoch: int, fence: int, damage: 
     """
     broken = hash_chain.check(connection, last=hash_chain.TAIL)
     if broken is not None:
-        found = f"{name}: {broken}; everything that can be read is gone on with, see: spar memory verify"
-        damage = (*damage, found)
+        sentence = f"{name}: {broken}; everything that can be read is gone on with, see: spar memory verify"
+        damage = (*damage, sentence)
     faults = tuple([Fault("damaged", sentence, "memory", retryable=False) for sentence in damage])
     return Prepared(connection, epoch, fence, broken, faults)
 
