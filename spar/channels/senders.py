@@ -94,8 +94,9 @@ class Senders:
 
     @property
     def waiting(self) -> int:
-        """Return how many unknown senders wait for a person's decision."""
-        return len(self._waiting)
+        """Return how many unknown senders wait for a person's decision; of several nodes the one with the channels
+        knows."""
+        return len(self._waiting) if self.core.has(CHANNELS) else 0
 
     # -- for channels
 

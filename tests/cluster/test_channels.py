@@ -220,8 +220,10 @@ async def test_channels_and_senders_are_asked_at_any_node(url: str) -> None:
         world.channel.say("let me in", person)
         await until(lambda: len(world.channel.acknowledged) == 1)
         (waiting,) = await other.attachments.get("senders").rows()
+        assert sorted(agent.attachments.get("senders").waiting for agent in world.agents) == [0, 1]
         assert waiting.id == f"chat:{person}"
         allowed = await other.attachments.get("senders").ask("allow", sender=waiting.id, by="ada")
+        assert [agent.attachments.get("senders").waiting for agent in world.agents] == [0, 0]
         assert (allowed.status, allowed.by) == ("allowed", "ada")
         world.channel.say("hello", person)
         await world.answered(person, "you said hello")
