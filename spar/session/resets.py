@@ -119,8 +119,9 @@ class RunStops:
             if (await parts.runs.wait(run.id, grace)).status == "timeout":
                 session.runner.abandon()
                 await parts.runs.wait(run.id, grace)
-            if run.ended is None and not parts.recovery.is_ready:
-                return  # a stop came first: without its end in the journal it continues at the next start
+        is_to_write = run.ended is None and run.id in parts.recovery.items(run.session)
+        if is_to_write and not parts.recovery.is_ready:
+            return  # a stop came first: without its end in the journal it continues at the next start
         session.leave(run, end)
         ending = self._end(run, end, session)
         if run.ended is not None:  # nothing to write

@@ -1064,3 +1064,46 @@ async def test_the_transcript_has_the_message_of_a_run_once_that_is_put_aside_af
     async with agent_at(tmp_path, clock) as agent:
         entries = [await agent.conversations.transcripts.read(session) for session in ("begun", "new")]
     assert [[entry.kind for entry in each] for each in entries] == [["end"], ["user", "end"]]
+
+
+async def test_a_run_that_is_called_off_once_a_stop_has_closed_the_journal_goes_on_at_the_next_start(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    @tool(effect="read")
+    async def look() -> str:
+        return "seen"
+
+    async def plan(perceptions: list[Perception], context: Context) -> Action:
+        await may_plan.wait()
+        is_last = context.run is not None and context.run.number > 1
+        return Action(output="done") if is_last else Action((Call("look", {}),))
+
+    def agent_of(memory: Memory) -> Agent:
+        return Agent(plan=plan, tools=[look], memory=memory, clock=clock, loop_interval="off")
+
+    may_plan, has_closed, may_stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    ended = list[str]()
+    agent = agent_of(memory_at(tmp_path))
+    agent.on(RunEnded)(lambda event: ended.append(event.error))
+    await agent.start()
+
+    @agent.hook("session_end")
+    async def wait(context: Any) -> None:
+        has_closed.set()
+        await may_stop.wait()
+
+    run_id = (await agent.submit("go")).run_id
+    await clock.sleep(1.0)
+    stopping = asyncio.ensure_future(agent.stop())
+    await clock.sleep(1.0)
+    may_plan.set()
+    await has_closed.wait()
+    agent.conversations.stops.in_background(agent.runs.get(run_id), "interrupted by a newer message")
+    await clock.sleep(1.0)
+    may_stop.set()
+    await stopping
+    assert ended == []
+    async with agent_of(memory_at(tmp_path)) as agent:
+        assert (await agent.wait(run_id, 60)).output == "done"
+        ends = [entry for entry in await agent.conversations.transcripts.read("main") if entry.kind == "end"]
+    assert [entry.body["error"] for entry in ends] == [""]
