@@ -39,24 +39,27 @@ class RoomRules(Struct, frozen=True):
 
 
 def place(state: SessionState, run: str, mode: QueueMode, room: RoomRules) -> list[Fact]:
-    """Return the facts about a message that was accepted as this run: what makes room for it, and where it waits."""
+    """Return the facts about a message that was accepted as this run: what makes room for it, and where it waits.
+
+    It may wait already, as one that another process accepted does before its mode is known.
+    """
     key, following = state.key, list[Fact]()
     cap = USUAL_CAP[mode] if room.cap == "auto" else room.cap
-    waiting, is_at_work = len(state.waiting), bool(state.run or state.interrupted_runs)
-    excess = waiting + len(state.steers) - cap + 1
-    superseded = state.interrupting if mode == "interrupt" else ""
+    waiting, is_at_work = len(state.waiting) - (run in state.waiting), bool(state.run or state.interrupted_runs)
+    excess = waiting + len(state.steers) - (run in state.steers) - cap + 1
+    superseded = state.interrupting if mode == "interrupt" and state.interrupting != run else ""
     if excess > 0:
         if room.drop == "new":
             return [facts.MessageDropped(session=key, run=run), _ended(key, run, cap, "it was not taken")]
         is_summed_up = room.drop == "summarize"
         what = "what it said is summed up for the next run" if is_summed_up else "it went"
-        going = list(islice(chain(state.waiting, state.steers), excess))
+        going = list(islice((other for other in chain(state.waiting, state.steers) if other != run), excess))
         for other in going:
             summary = gist(state.runs[other].message) if is_summed_up else None
             following += [facts.MessageDropped(session=key, run=other, gist=summary), _ended(key, other, cap, what)]
         if superseded in going:
             superseded = ""
-        steers = list(islice(state.steers, max(0, excess - waiting), None))
+        steers = list(islice((steer for steer in state.steers if steer != run), max(0, excess - waiting), None))
         waiting = max(0, waiting - excess)
         if not (waiting or is_at_work):
             following += [facts.MessagePlaced(session=key, run=other, place="queue") for other in steers]

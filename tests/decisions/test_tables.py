@@ -24,13 +24,22 @@ from spar.decisions.finish import (
 )
 from spar.decisions.next_step import Turn, next_step
 from spar.decisions.pause import PAUSES, Occasion, pause
-from spar.decisions.place import PLACES
+from spar.decisions.place import PLACES, RoomRules, place
 from spar.decisions.resume import ANSWERS, answered, notice_of, resumption
-from spar.facts import AgentPaused, CycleClosed, PlanOutcome, PutAside, RetryPlanned, WorkHandedOut
+from spar.facts import (
+    AgentPaused,
+    CycleClosed,
+    MessageAccepted,
+    MessagePlaced,
+    PlanOutcome,
+    PutAside,
+    RetryPlanned,
+    WorkHandedOut,
+)
 from spar.records.journal import MOST_ATTEMPTS, Answer, Doubt, Item, Unfinished
-from spar.state.apply import SessionState, fold
+from spar.state.apply import SessionState, apply, fold
 from spar.state.work import RunState
-from spar.types import QUEUE_MODES, Action, Call, Fault, Perception, replace
+from spar.types import QUEUE_MODES, Action, Call, Fault, Perception, QueueMode, replace
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -42,6 +51,16 @@ def test_each_table_names_every_case() -> None:
     assert ANSWERS.keys() == set(get_args(Answer))
     assert PAUSES.keys() == set(get_args(Occasion))
     assert PLACES.keys() == set(itertools.product(QUEUE_MODES, (False, True)))
+
+
+@pytest.mark.parametrize("mode", QUEUE_MODES)
+def test_a_message_that_waits_already_is_no_work_that_keeps_itself_waiting(mode: QueueMode) -> None:
+    state, item = SessionState("main"), Item("r", Perception("hello"), "run")
+    for fact in (MessageAccepted(session="main", item=item), MessagePlaced(session="main", run="r", place="queue")):
+        apply(state, fact)
+    (placed,) = place(state, "r", mode, RoomRules(cap=1))
+    assert isinstance(placed, MessagePlaced)
+    assert (placed.run, placed.place, placed.outcome) == ("r", "queue", "")
 
 
 @pytest.mark.parametrize("ending", get_args(Ending))
