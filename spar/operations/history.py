@@ -28,7 +28,7 @@ from spar.operations.operation import (
     records_in,
 )
 from spar.ports.any_part import has
-from spar.ports.store import OptionalStore
+from spar.ports.store import DurableStore, OptionalStore
 from spar.records.audit import AuditEntry, AuditLog
 from spar.records.journal import Doubt
 from spar.types import Ability, CycleRecord, replace
@@ -160,9 +160,6 @@ async def show_cycle(store: AgentStore, given: CycleId) -> ShownCycle:
     """Show one cycle in full: what was noticed, decided, done and learnt, and the doubts about its calls.
 
     A unique beginning of its id is enough; "last" is the newest cycle."""
-    from spar.ports.any_part import has
-    from spar.ports.store import DurableStore
-
     id, memory = given.cycle_id, store.memory
     if id == "last" and (newest := await memory.cycles(limit=1)):
         id = str(newest[0]["cycle_id"])

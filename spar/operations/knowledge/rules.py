@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from msgspec import DecodeError, Meta, Struct
 
 from spar.data.text import unknown
-from spar.decoding import convert
+from spar.decoding import convert, decode
 from spar.operations import history
 from spar.operations.operation import (
     AgentStore,
@@ -162,7 +162,6 @@ async def backtest(store: AgentStore, given: Nothing) -> BacktestReport | None:
     """Return the last backtest that was stored (`spar backtest --keep`), null without one."""
     from anyio import Path
 
-    from spar.decoding import decode
     from spar.parts.factory import home_of
 
     try:
