@@ -24,7 +24,6 @@ from spar.health.watchdog import Watched
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core, Requests, State, StopDeadline
-from spar.loop.cycle import STANDING
 from spar.loop.setup import Setup
 from spar.observe.stats import SessionStats, Stats
 from spar.parts import defaults
@@ -172,14 +171,6 @@ class AgentParts(Lifecycle):
     def settings(self) -> Settings:
         """Return the settings in force."""
         return self.core.settings
-
-    @property
-    def last_completed_at(self) -> float:
-        """Return when the standing session last completed a cycle, as a Unix timestamp; 0.0 before it has."""
-        session, cycles = self.sessions.by_key.get(STANDING), self.account.cycles
-        if session is None or not (cycles.count or cycles.pending):
-            return 0.0
-        return self.clock.now().timestamp() - (self.clock.monotonic() - session.last_completed)
 
     @property
     def left_behind(self) -> int:

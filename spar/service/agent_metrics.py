@@ -15,6 +15,7 @@ from spar.agent.parts import AgentParts
 from spar.health.alerts import KINDS
 from spar.health.ladder import STEPS
 from spar.health.watchdog import WATCHDOG
+from spar.loop.cycle import STANDING
 from spar.loop.setup import expected_interval
 from spar.ports.any_part import Watchable, offers
 from spar.ports.nodes import nodes_of
@@ -76,11 +77,19 @@ def _section(snapshot: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return section if isinstance(section, Mapping) else {}
 
 
+def last_completed_at(agent: AgentParts) -> float:
+    """Return when the standing session last completed a cycle, as a Unix timestamp; 0.0 before it has."""
+    session, cycles, clock = agent.sessions.by_key.get(STANDING), agent.account.cycles, agent.core.clock
+    if session is None or not (cycles.count or cycles.pending):
+        return 0.0
+    return clock.now().timestamp() - (clock.monotonic() - session.last_completed)
+
+
 def _progress(agent: AgentParts) -> Samples:
     """Return the Unix time at which a cycle, or a phase of one, was last completed; 0 before the first."""
     sessions = list(agent.sessions.by_key.values())
     latest = [session.last_completed for session in sessions if session.is_standing]
-    if not latest or not agent.last_completed_at:
+    if not latest or not last_completed_at(agent):
         return 0.0
     open_ones = [cycle for session in sessions if (cycle := session.cycle) is not None and cycle.phases]
     latest += [cycle.started + sum(cycle.phases.values()) for cycle in open_ones]
@@ -287,7 +296,7 @@ PER_AGENT: tuple[Row, ...] = (
     ("counter", "spar_model_tokens_total", "Tokens that models read, from a cache (cached) or not, and wrote",
      ["kind"], lambda a: a.health.models.tokens),
     ("gauge", "spar_cycle_last_completed_timestamp_seconds", "When a cycle was last completed (0: not yet)", [],
-     lambda a: a.last_completed_at),
+     last_completed_at),
     ("gauge", "spar_cycle_interval_target_seconds", "The longest regular wait between cycles (+Inf: off)", [],
      _interval),
     ("gauge", "spar_consecutive_failures", "Failed cycles in a row", [], lambda a: a.account.consecutive_failures),

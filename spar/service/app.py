@@ -35,7 +35,7 @@ from spar.ports.any_part import has
 from spar.ports.store import OptionalStore
 from spar.records.audit import AuditDraft, refine
 from spar.review.pending_approvals import Waiting
-from spar.service.agent_metrics import snapshot_of, warnings_of
+from spar.service.agent_metrics import last_completed_at, snapshot_of, warnings_of
 from spar.service.changes import ROWS as CHANGES
 from spar.service.changes import ChangeRecord
 from spar.service.feed import Feed
@@ -204,7 +204,7 @@ class Service:
         kinds = {alert.kind for alert in list(agent.health.alerts.values()) if alert.concerns_all}
         alerts = sorted({*kinds, *(["blocked"] if agent.watched.blocked_since is not None else [])})
         is_well = agent.core.state in ("running", "pausing", "paused") and NOT_READY.isdisjoint(alerts)
-        refusal, last = agent.core.ledger.journal.refusal, agent.last_completed_at
+        refusal, last = agent.core.ledger.journal.refusal, last_completed_at(agent)
         age = round(datetime.now(UTC).timestamp() - last, 1) if last else None
         report = {"state": _state_of(agent), "alerts": alerts, "degraded": agent.health.makes_do}
         return is_well and not refusal, {**report, "refusal": refusal, "last_cycle_age_seconds": age}
@@ -367,7 +367,7 @@ def describe(agent: AgentParts, *, has_lanes: bool = True) -> dict[str, Any]:
         "budgets": [] if budgets is None else budgets.snapshot(),
         "recovery": agent.recovery.snapshot(),
         "models": agent.health.models.report(),
-        "waiting_for_models": sum(session.waits_for_model for session in sessions),
+        "waiting_for_models": sum(map(_waits_for_model, sessions)),
         "calls": agent.account.calls.totals(),
         "stands": [f"session {session.key!r} stands at {where}" for session in sessions for where in session.stands],
         "warnings": warnings_of(agent),
@@ -375,18 +375,24 @@ def describe(agent: AgentParts, *, has_lanes: bool = True) -> dict[str, Any]:
 
 
 def describe_session(session: Any) -> dict[str, Any]:
-    cycle, now = session.cycle, session.core.clock.monotonic()
+    cycle, until, now = session.cycle, session.rests_until, session.core.clock.monotonic()
     return {
         "session": session.key,
         "waiting": session.waiting,
         "cycle": cycle and cycle.id,
         "phase": cycle and cycle.phase,
         "phase_seconds": None if cycle is None else round(max(now - cycle.phase_began, 0.0), 1),
-        "waits_for_model": session.waits_for_model,
+        "waits_for_model": _waits_for_model(session),
         "stands": "; ".join(session.stands),
         "next_look": session.planned_look,
-        "next_cycle_in": session.rests_for,
+        "next_cycle_in": None if until is None else max(0.0, round(until - now, 3)),
     }
+
+
+def _waits_for_model(session: Any) -> bool:
+    """Return whether the run of a session waits until a provider accepts requests again."""
+    run = session.run
+    return run is not None and run.waits_until > session.core.clock.monotonic()
 
 
 def _snapshot(module: Any) -> dict[str, Any]:

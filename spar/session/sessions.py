@@ -170,18 +170,6 @@ class Session(SessionCycles):
         """Return when the current phase must end (monotonic seconds); infinite between cycles."""
         return self.runner.deadline
 
-    @property
-    def rests_for(self) -> float | None:
-        """Return the seconds until its next cycle; None in a cycle, or while it waits for pushed work."""
-        until = self.rests_until
-        return None if until is None else max(0.0, round(until - self.core.clock.monotonic(), 3))
-
-    @property
-    def waits_for_model(self) -> bool:
-        """Return whether its run waits until a provider accepts requests again."""
-        run = self.run
-        return run is not None and run.waits_until > self.core.clock.monotonic()
-
 
 class Sessions:
     """The sessions of one agent, `by_key`, and the slots of their runs.
