@@ -61,7 +61,7 @@ def remembering(path: Path, clock: VirtualClock) -> Memory:
     return memory
 
 
-def cycle(clock: VirtualClock, session: str = "main") -> Context:
+def cycle(clock: Clock, session: str = "main") -> Context:
     return Context("main", clock.new_id(), session)
 
 
