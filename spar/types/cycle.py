@@ -50,7 +50,7 @@ SERVICE_KEYS = frozenset({"_approval", "_ask", "_original", "_parked", "_task", 
 ASKED = "_ask"
 
 
-class Call(CheckedValue, frozen=True):
+class Call(CheckedValue, frozen=True, gc=False):  # JSON: no cycle of references goes through it
     """Call of a tool. `Call("note", {"text": "hello"})` is enough to make one.
 
     `after` names calls that must end well first. `output_path` (`†state.a.b`) is where the result is written, and
@@ -127,7 +127,7 @@ class Call(CheckedValue, frozen=True):
         return wire
 
 
-class CallResult(Value, frozen=True):
+class CallResult(Value, frozen=True, gc=False):  # as for a call
     """Result of one call. `reason` says why it did not run or was not waited for; `duration` is in seconds.
 
     `verified` says whether the result is what the call expected (`_expect`, `_expectSchema`); None: nothing was
