@@ -171,6 +171,29 @@ def test_a_message_interrupts_the_run_that_is_open_and_a_click_aborts_it(
     log.get_by_text("aborted").wait_for()
 
 
+def test_the_text_of_a_run_that_comes_before_the_end_of_the_last_one_is_drawn_is_shown(
+    world: Service, watch: Callable[..., Watched]
+) -> None:
+    (world.spar.folder / "go").unlink(missing_ok=True)
+    watched = watch("read")
+    page = watched.go("/chat/drawn")
+    world.api("/v1/runs", "POST", json={"message": "wait for one", "session": "drawn"})
+    log = page.get_by_role("log")
+    log.get_by_text("93 % full").wait_for()
+
+    page.evaluate("() => { window.held = []; window.requestAnimationFrame = (draw) => window.held.push(draw); }")
+    body = {"message": "wait for another", "session": "drawn", "mode": "interrupt"}
+    second = world.api("/v1/runs", "POST", json=body).json()["run_id"]
+    while not any(url.endswith(f"/v1/runs/{second}/events") for url in watched.requests):
+        page.wait_for_timeout(20)
+    page.wait_for_timeout(500)  # its events come, and no frame is drawn
+    page.evaluate(
+        "() => { window.requestAnimationFrame = (draw) => setTimeout(draw); window.held.forEach((draw) => draw(0)); }"
+    )
+    expect(log.get_by_text("93 % full")).to_have_count(1)
+    world.api(f"/v1/runs/{second}:abort", "POST")
+
+
 def test_a_clock_that_is_off_is_told(lived: Service, watch: Callable[..., Watched]) -> None:
     watched = watch("read", is_new=True)
     watched.page.clock.set_fixed_time("2031-05-05T10:00:00Z")

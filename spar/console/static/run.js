@@ -13,8 +13,8 @@ export function useRun(id) {
   useStream(id && path`/v1/runs/${id}/events`, ({ data: event }) => {
     if (!waiting.current.length) {
       requestAnimationFrame(() => {
-        const events = waiting.current.splice(0);
-        set((old) => events.reduce(next, old.of === id ? old : { ...NOTHING, of: id }));
+        const events = waiting.current.splice(0); // the first ones may be of the run that was followed before
+        set((old) => events.reduce((run, event) => next(run.of === event.run_id ? run : { ...NOTHING, of: event.run_id }, event), old));
       });
     }
     waiting.current.push(event);
