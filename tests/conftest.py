@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import signal
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -57,6 +58,8 @@ class Tidying:
 def pytest_configure(config: pytest.Config) -> None:
     """Let nothing be looked for to free while modules and tests are read, which stay: that took a third of the time."""
     config.pluginmanager.register(Tidying())
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell, which programs would inherit
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     remember_entry_points()
     remember_tables()
     remember_toml()
