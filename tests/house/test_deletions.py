@@ -134,7 +134,10 @@ service = os.fork()
 if not service:
     main(["-c", str(config), "run"])
 try:
-    while os.waitpid(service, os.WNOHANG) == (0, 0) and spar("status")[0] != 0:
+    while os.waitpid(service, os.WNOHANG) == (0, 0):
+        code, shown = spar("status", "--json")
+        if code == 0 and json.loads(shown)["agent"]["state"] == "running":
+            break
         time.sleep(0.2)
     code, shown = spar("send", "hello")
     assert (code, "heard: hello" in shown) == (0, True), shown
