@@ -33,7 +33,7 @@ Figures = tuple[float, ...]
 
 #: Folders of the heart. Those of its values and ports count with it.
 DRIVING: Final = tuple(f"spar/{name}" for name in ("agent", "session", "runs", "journal", "loop"))
-HEART: Final = (*DRIVING, *(f"spar/{name}" for name in ("facts", "state", "decisions", "records", "ports")),
+HEART: Final = (*DRIVING, "spar/facts.py", *(f"spar/{name}" for name in ("state", "decisions", "records", "ports")),
                 "memory/journal")  # fmt: skip
 CALLS: Final = ("acting/run", "acting/approvals")
 #: Decisions and the histories that are drawn of them: the facts that these name are played.
