@@ -25,7 +25,7 @@ from spar.review.pending_approvals import Waiting
 from spar.types import Perception, utcnow
 from tests.journal.left import accept
 from tests.server.test_repeated import Client
-from tests.session.shown import shown
+from tests.session.shown import listed, shown
 from tests.waiting import until
 
 pytestmark = pytest.mark.process
@@ -209,7 +209,7 @@ async def test_a_request_under_an_idempotency_key_is_carried_out_by_one_node(url
         assert (made.status_code, again.status_code, again.json()) == (201, 201, made.json())
         at_once = await asyncio.gather(*(client.post(path, {}, "at once") for client in clients * 2))
         assert {answer.status_code for answer in at_once} == {201, 409}
-        page = await nodes.agents[0].conversations.control.list()
+        page = await listed(nodes.agents[0])
         assert sorted(view.key for view in page.sessions) == ["other", session, f"{session}-fork1", f"{session}-fork2"]
 
 
