@@ -112,8 +112,10 @@ def size_of(row: CycleRow) -> int:
 
 def insert(connection: Connection, row: CycleRow) -> None:
     """Write a row. It replaces a cycle with the same id, since a chain of steps is recorded again as it grows."""
-    _keep_pieces(connection, row)
     _upsert(connection, [row.columns])
+    if row.pieces:
+        number = connection.execute("SELECT seq FROM cycle WHERE id = ?", row.columns[:1]).get
+        pieces.write(connection, row.pieces, int(str(number)))
 
 
 def _upsert(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -248,12 +250,6 @@ def _surely(cycle: CycleRecord) -> CycleRow:
         fault = Fault("unreadable", f"cycle {cycle.cycle_id} could not be encoded: {error}", "memory")
         head = replace(cycle, perceptions=(), action=None, result=None, reflection=None, notes=(), faults=(fault,))
         return row(head)
-
-
-def _keep_pieces(connection: Connection, row: CycleRow) -> None:
-    if row.pieces:
-        last = connection.execute("SELECT max(seq) FROM cycle").get
-        pieces.write(connection, row.pieces, (last if isinstance(last, int) else 0) + 1)
 
 
 def summary_of(cycle: CycleRecord) -> dict[str, Any]:

@@ -86,6 +86,17 @@ async def test_a_conversation_that_is_longer_than_what_is_kept_is_read_whole(
             assert await memory.cycle(f"c{number:05}") == asked(number, *texts[:number])
 
 
+async def test_a_request_after_many_that_were_forgotten_is_read_whole(memory: Memory) -> None:
+    for number in range(3 * pieces.SLACK):
+        await memory.record(replace(asked(number), session="alice"))
+    await memory.sessions.forget("main", "alice")
+    record = asked(3 * pieces.SLACK, *[f"message {number}" for number in range(9)])
+    await memory.record(record)
+    await memory._file.commit(pieces.trim)
+
+    assert await memory.cycle(record.cycle_id) == record
+
+
 async def test_a_request_that_is_not_what_was_recorded_is_told(memory: Memory) -> None:
     texts = [f"message {number}" for number in range(40)]
     await memory.record(asked(1, *texts))
