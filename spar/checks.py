@@ -17,12 +17,10 @@ from datetime import UTC, datetime
 from functools import cache
 from math import inf, isnan
 from sys import float_info
-from typing import Annotated, Any, Final, Literal, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
-
-S = TypeVar("S", bound=Struct)
 
 #: Types of plain JSON values.
 SCALARS: Final = frozenset({str, int, float, bool, type(None)})
@@ -72,16 +70,6 @@ FINITE = Between(-float_info.max, float_info.max)
 
 class Checked(Struct, frozen=True):
     """Base of values that are checked when they are made, by `spar.types.values.CheckedValue`."""
-
-
-def slotted(kind: type[S]) -> type[S]:
-    """Let the fields of a mutable Struct be written like those of any class with slots, in a third of the time.
-
-    What msgspec does besides is for the garbage collector, which does not look at the class (`gc=False`) or knows its
-    objects from the beginning, since they hold containers. A subclass has to be slotted again.
-    """
-    kind.__setattr__, kind.__delattr__ = object.__setattr__, object.__delattr__  # type: ignore[method-assign]
-    return kind
 
 
 def keep_tuples(value: Struct, *names: str) -> None:

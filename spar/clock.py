@@ -177,16 +177,6 @@ def zone_named(name: str) -> tzinfo | None:
         raise ValueError(f"no time zone is named {name!r:.100}; {hint}") from None
 
 
-def last_time(at: Time, now: datetime, zone: tzinfo | None) -> datetime:
-    """Return the last moment, at or before `now`, when a wall clock showed this time of the day; see `moment_of`."""
-    today = now.astimezone(zone).date()
-    for days in (0, 1):
-        moment = moment_of(datetime.combine(today - timedelta(days), at), zone)
-        if moment <= now:
-            return moment
-    return moment_of(datetime.combine(today - timedelta(2), at), zone)  # the time zone set the date back
-
-
 def moment_of(reading: datetime, zone: tzinfo | None) -> datetime:
     """Return the first moment (UTC) at which a wall clock shows this reading or a later one.
 

@@ -39,8 +39,8 @@ from msgspec import Struct, field
 from acting.graph.deadlock import Deadlocks, Stuck, reaches
 from acting.graph.index import Index
 from acting.graph.nodes import ENDED, HELD, NONE, Barrier, Gate, IndexNode, Node, ReadRequirement, Why
-from spar.checks import slotted
 from spar.data.paths import Expression, Path, overlaps
+from spar.types.slotted import slotted
 
 MOST_UNINDEXED: Final = 1 << 12  # so that the index is filled in a few milliseconds
 

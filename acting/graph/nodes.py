@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from spar.checks import slotted
 from spar.data.paths import Path, PathNode, upwards
+from spar.types.slotted import slotted
 
 Why = Literal["bad_reference", "dep_failed", "branch", "cycle"]
 

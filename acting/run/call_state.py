@@ -31,7 +31,7 @@ from acting.tooling.bound_tool import BoundTool, LatentTool
 from acting.tooling.context import NO_QUESTION, Question, Scope, ToolContext, fault, fault_of
 from acting.tooling.parameters import check_finite
 from acting.tooling.registry import Catalog
-from spar.checks import SCALARS, shorten, slotted
+from spar.checks import SCALARS, shorten
 from spar.clock import Clock
 from spar.data.blackboard import Board, LateCopy, message_of, with_copies, write_messages
 from spar.data.json_safe import NotJsonError, is_flat, plain, shortened, text
@@ -52,6 +52,7 @@ from spar.errors import InDoubtError
 from spar.events import CallProgressed, CallStarted
 from spar.facts import AttemptStarted
 from spar.types import SERVICE_KEYS, Call, CallResult, CallStatus, Fault, Message, replace
+from spar.types.slotted import slotted
 
 _UNKNOWN: Final[Any] = None  # until the call is prepared
 _LARGEST_PROGRESS = 1 << 16  # bytes of a progress report as JSON; it is only shown

@@ -23,7 +23,8 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec import Struct, field
 
-from spar.checks import SCALARS, shorten, slotted
+from spar.checks import SCALARS, shorten
+from spar.types.slotted import slotted
 
 MARK: Final = "†"
 MAX_DEPTH: Final = 128  # deeper values exhaust the stack of encoders

@@ -144,12 +144,6 @@ def know(*values: str) -> None:
     _known = tuple(sorted(forms, key=lambda value: (-len(value), value)))
 
 
-def forget_known() -> None:
-    """Forget all declared values, as at the start of the process: for tests."""
-    global _known
-    _known = ()
-
-
 def _remove_known(text: str) -> str:
     for value in _known:
         if value in text:

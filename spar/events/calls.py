@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from spar.checks import slotted
 from spar.events.event import Event
 from spar.types import Call, CallResult
+from spar.types.slotted import slotted
 
 
 class CallEvent(Event, gc=False):

@@ -149,12 +149,12 @@ def _reader(store: AgentStore) -> DurableStore:
 
 def _of_this_process(runs: Runs, given: RunsChoice) -> list[RunRow]:
     """Return rows of the runs that an agent itself knows. Raises: LookupError for a `before` that is no run."""
-    found, since = runs.newest, given.since
+    newest, since = runs.newest, given.since
     if given.before is not None:
         if runs.find(given.before) is None:
             raise unknown_place("run", given.before)
-        found = islice(dropwhile(lambda run: run.id != given.before, found), 1, None)
-    chosen = (run for run in found if (since is None or run.accepted_at >= since)
+        newest = islice(dropwhile(lambda run: run.id != given.before, newest), 1, None)
+    chosen = (run for run in newest if (since is None or run.accepted_at >= since)
               and not (given.open and run.ended is not None))  # fmt: skip
     return list(map(_listed, islice(chosen, given.limit)))
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime
+from datetime import datetime, time, timedelta, tzinfo
 from typing import Any, Final, Literal
 
 from msgspec.structs import asdict
 
-from spar.clock import last_time, time_of_day, zone_named
+from spar.clock import moment_of, time_of_day, zone_named
 from spar.data.bounded import BoundedDict
 from spar.errors import NotReadyError
 from spar.journal.state.agent_state import AgentState
@@ -284,6 +284,16 @@ def _decrement(counter: dict[str, int], key: str) -> None:
 def is_idle(used_at: datetime, now: datetime, idle: float) -> bool:
     """Return whether the last use was at least `idle` seconds ago; 0 means never."""
     return idle > 0 and (now - used_at).total_seconds() >= idle
+
+
+def last_time(at: time, now: datetime, zone: tzinfo | None) -> datetime:
+    """Return the last moment, at or before `now`, when a wall clock showed this time of the day; see `moment_of`."""
+    today = now.astimezone(zone).date()
+    for days in (0, 1):
+        moment = moment_of(datetime.combine(today - timedelta(days), at), zone)
+        if moment <= now:
+            return moment
+    return moment_of(datetime.combine(today - timedelta(2), at), zone)  # the time zone set the date back
 
 
 #: The options of a run that concern its planner.

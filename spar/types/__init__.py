@@ -8,6 +8,7 @@ store keeps all of them as they are. Wall times are aware UTC datetimes; duratio
 
 values    words of closed sets, faults, perceptions, messages to the context, remedies, feedback
 cycle     calls, their results, verdicts of people; the decision of a plan and its result; lessons; record of a cycle
+slotted   classes of mutable values whose fields are written often
 """
 
 from typing import TYPE_CHECKING

@@ -109,6 +109,7 @@ def test_what_changed_and_what_comes_next_is_told_with_and_without_the_service(
     for shown in ("agent.max_interval 5.0 → 9.0", "look new", "disk sda1 is full", "ability seen at "):
         assert shown in text
     what_comes_next_is_listed_the_nearest_first(spar)
+    assert spar("pause").code == 0  # nothing is learnt meanwhile
     running: Any = spar("changes", "--limit", "5", "--json").json["rows"]
     service.kill()
     assert spar("changes", "--limit", "5", "--json").json["rows"] == running

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -134,10 +134,11 @@ def test_in_a_pipe_nothing_is_said_of_a_death_but_that_it_was_waited_for(talk: H
         stderr=subprocess.PIPE,
     ) as chat:  # fmt: skip
         assert chat.stdin is not None
+        assert chat.stdout is not None
         chat.stdin.write(b"[story] tell me a story\n")
         chat.stdin.flush()
         until(lambda: talk.server.requests and len(talk.server.requests[-1].times) >= 5, "the beginning", PATIENCE)
-        time.sleep(0.5)  # it is on its way to the terminal
+        os.read(chat.stdout.fileno(), 1)  # it has come
         talk.service.kill()
         gate.set()
         talk.live_again()

@@ -13,7 +13,7 @@ import pytest
 from acting.programs import SandboxedPrograms
 from perception.sensors.command import CommandSensor
 from spar.clock import SystemClock
-from spar.data.scrub import forget_known, know
+from spar.data.scrub import know
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.parts.registry import Registry
 from spar.ports.services import Programs
@@ -194,11 +194,8 @@ async def test_it_is_given_only_the_variables_that_are_named_and_its_secrets_are
     assert "canary-7" not in whole.text
 
     know("hunter2-canary")  # as one that stands elsewhere is
-    try:
-        sensor = await bench.opened("sh", "-c", 'echo "with $PASSWORD"', variables={"PASSWORD": "hunter2-canary"})
-        assert [each.text for each in await sensor.poll()] == ["with ***"]
-    finally:
-        forget_known()
+    sensor = await bench.opened("sh", "-c", 'echo "with $PASSWORD"', variables={"PASSWORD": "hunter2-canary"})
+    assert [each.text for each in await sensor.poll()] == ["with ***"]
 
 
 async def test_it_runs_in_the_sandbox_of_tools(bench: Bench) -> None:
