@@ -10,11 +10,17 @@ The digest of a whole note is kept beside its pieces, and verified when it is re
 
 A piece is deleted when the newest cycle that refers to it was deleted. Cycles are deleted oldest first, so a piece
 stores only the number of that cycle. This number may be a little behind, because each change writes the whole row.
+
+Cycles of a session that people forget are deleted out of this order. The transaction that deletes them marks their
+pieces as suspects: the number is inverted, so it is negative. A cycle that is written from then on makes a suspect that
+it refers to an ordinary piece again. All other cycles and pieces are searched for references to suspects; those without
+one are deleted.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
@@ -44,13 +50,20 @@ FEW, RUN, LONGEST_RUN = 4, 16, 64
 #: Number of cycles by which the column `last` may be behind.
 SLACK = 64
 BATCH = 250
+#: Digest of a piece, as the bodies of cycles and other pieces refer to it.
+_REFERENCE: Final = re.compile(r'"([0-9a-f]{24})"')
+#: Beginnings of queries of the texts of rows that refer to pieces.
+REFERRING: Final = {
+    "cycle": "SELECT seq, body FROM cycle WHERE",
+    "tape_piece": "SELECT seq, text FROM tape_piece WHERE last >= 0 AND",
+}
 
 #: Texts of pieces by digest; those of a chain are together, in its order.
 Texts = Mapping[str, str]
 #: Write a piece, or note that the cycle refers to it; a piece that is recent enough is not written again.
 _KEEP: Final = (
     "INSERT INTO tape_piece (digest, last, bytes, text) VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET "
-    f"last = excluded.last WHERE tape_piece.last < excluded.last - {SLACK // 4}"
+    f"last = excluded.last WHERE tape_piece.last < excluded.last - {SLACK // 4} OR tape_piece.last < 0"
 )
 
 
@@ -146,7 +159,7 @@ def write(connection: Connection, pieces: Sequence[Texts], cycle: int) -> None:
     for texts in pieces:
         *_, last = texts
         known = connection.execute("SELECT last FROM tape_piece WHERE digest = ?", (last,)).get
-        if known is None or int(str(known)) < cycle - SLACK // 2:
+        if known is None or int(str(known)) < max(0, cycle - SLACK // 2):
             rows = [(digest, cycle, len(text) + 100, sealed(text)) for digest, text in texts.items()]
             connection.executemany(_KEEP, rows)
 
@@ -188,10 +201,72 @@ def trim(connection: Connection) -> int:
     # Without cycles all pieces can go. No cycle is being written now, since this thread is the only one that writes.
     end = first - SLACK if isinstance(first, int) else 1 << 62
     connection.execute(
-        "DELETE FROM tape_piece WHERE seq IN (SELECT seq FROM tape_piece WHERE last < ? ORDER BY last LIMIT ?)",
-        (end, BATCH),
+        "DELETE FROM tape_piece WHERE seq IN "
+        "(SELECT seq FROM tape_piece WHERE last < ? AND last > ? ORDER BY last LIMIT ?)",
+        (end, ~end, BATCH),
     )
     return connection.changes()
+
+
+# -- pieces of cycles that are deleted before older ones
+
+
+def suspect(connection: Connection, body: str) -> None:
+    """Mark the pieces to which the body of a cycle refers, directly or through other pieces, as suspects."""
+    names = _REFERENCE.findall(body)
+    while names:
+        names += _turn(connection, names.pop(), ">= 0")
+
+
+def suspect_unused(connection: Connection) -> int:
+    """Mark one batch of the pieces that are kept only because their number may be behind. Return their number."""
+    connection.execute(
+        "UPDATE tape_piece SET last = ~last WHERE seq IN (SELECT seq FROM tape_piece WHERE last >= 0 "
+        "AND last < (SELECT coalesce(min(seq), ?) FROM cycle) LIMIT ?)",
+        (1 << 62, BATCH),
+    )
+    return connection.changes()
+
+
+def suspects(connection: Connection) -> list[str]:
+    """Return the digests of all suspects."""
+    return [str(digest) for (digest,) in connection.execute("SELECT digest FROM tape_piece WHERE last < 0")]
+
+
+def referred(connection: Connection, table: str, after: int) -> tuple[set[str], int | None]:
+    """Return the digests to which one batch of rows refers, and the number of its last row; None for no more rows.
+
+    Args: table: a key of `REFERRING`; after: the number of the row behind which the batch begins.
+    """
+    found, last = set[str](), None
+    rows = connection.execute(f"{REFERRING[table]} seq > ? ORDER BY seq LIMIT ?", (after, BATCH))
+    for seq, text in rows:
+        last = int(str(seq))
+        found.update(_REFERENCE.findall(str(text)))
+    return found, last
+
+
+def acquit(connection: Connection, digests: Sequence[str]) -> list[str]:
+    """Make one batch of suspects ordinary pieces. Return the digests that are left, and those that the batch refers
+    to."""
+    names = list(digests[BATCH:])
+    for digest in digests[:BATCH]:
+        names += _turn(connection, digest, "< 0")
+    return names
+
+
+def drop(connection: Connection, digests: Sequence[str]) -> None:
+    """Delete those of the pieces that are still suspects."""
+    connection.executemany("DELETE FROM tape_piece WHERE digest = ? AND last < 0", [(digest,) for digest in digests])
+
+
+def _turn(connection: Connection, digest: str, where: str) -> list[str]:
+    """Invert the number of a piece if it is as `where` says. Return the digests to which the piece refers."""
+    query = f"SELECT text FROM tape_piece WHERE digest = ? AND last {where}"
+    if (text := connection.execute(query, (digest,)).get) is None:
+        return []
+    connection.execute("UPDATE tape_piece SET last = ~last WHERE digest = ?", (digest,))
+    return _REFERENCE.findall(str(text))
 
 
 def held(connection: Connection) -> int:

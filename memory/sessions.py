@@ -9,6 +9,7 @@ which that began; `is_set` says that people have changed the session's title or 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -16,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from memory import counts, transcripts
+from memory import counts, pieces, transcripts
 from memory.audit import Probe, audited
 from memory.codec import decode, encode, moment, safe, sealed, seconds
-from memory.transcripts import OpenRows, TranscriptRow
+from memory.transcripts import Opened, OpenRows, TranscriptRow
 from spar.failpoints import crashpoint
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.session import Origin, Reset, SessionRecord, SessionUse
@@ -43,16 +44,16 @@ _PUT = (
     "INSERT INTO session (agent, key, ordinal, began_at, used_at, is_set, body) VALUES (?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (agent, key) DO UPDATE SET is_set = excluded.is_set, body = excluded.body"
 )
-#: Delete a batch of what belongs to a session. The session's row is deleted last: as long as it exists, a deletion that
-#: was interrupted can be repeated.
+#: Delete a batch of what belongs to a session. Its cycles and their pieces are deleted after that, and its row last: as
+#: long as it exists, a deletion that was interrupted can be repeated.
 _FORGET = (
     "DELETE FROM own_row WHERE owner = 'additions:' || ?1 AND key IN ("
     "SELECT o.key FROM own_row AS o JOIN item ON id = o.key "
     "WHERE owner = 'additions:' || ?1 AND agent = ?1 AND session = ?2 LIMIT ?3)",  # what requests of its runs told
     "DELETE FROM transcript WHERE seq IN (SELECT seq FROM transcript WHERE agent = ? AND session = ? LIMIT ?)",
-    "DELETE FROM cycle WHERE seq IN (SELECT seq FROM cycle WHERE agent = ? AND session = ? LIMIT ?)",
     "DELETE FROM item WHERE id IN (SELECT id FROM item WHERE agent = ? AND session = ? AND state = 'done' LIMIT ?)",
 )
+_CYCLES = "SELECT seq, body FROM cycle WHERE agent = ? AND session = ? ORDER BY seq LIMIT ?"
 _DROP = "DELETE FROM session WHERE agent = ? AND key = ?"
 #: Delete sessions without a transcript, the least recently used first.
 _TRIM = (
@@ -107,19 +108,29 @@ def put(connection: Connection, agent: str, record: SessionRecord) -> None:
 
 
 def forget(connection: Connection, agent: str, key: str) -> int:
-    """Delete one batch of what belongs to a session, or its row if nothing else is left. Return the number of deleted
-    rows; 0 means that nothing was left."""
+    """Delete one batch of what belongs to a session, except its row, and mark the pieces of its cycles as suspects.
+
+    Return the number of deleted rows; 0 means that nothing was left.
+    """
     session = safe(agent), safe(key)
     deleted = 0
     counts.fold(connection, is_all=True)  # the agent's counts still include the cycles that are deleted
     for sql in _FORGET:
         connection.execute(sql, (*session, BATCH))
         deleted += connection.changes()
+    cycles = list[tuple[int]]()
+    for seq, body in connection.execute(_CYCLES, (*session, BATCH)):
+        pieces.suspect(connection, str(body))
+        cycles.append((seq,))
+    connection.executemany("DELETE FROM cycle WHERE seq = ?", cycles)
     crashpoint("session.forgetting")
-    if not deleted:
-        connection.execute(_DROP, session)
-        deleted = connection.changes()
-    return deleted
+    return deleted + len(cycles)
+
+
+def drop(connection: Connection, agent: str, key: str) -> int:
+    """Delete the row of a session. Return the number of deleted rows."""
+    connection.execute(_DROP, (safe(agent), safe(key)))
+    return connection.changes()
 
 
 def trim(connection: Connection, horizon: float) -> int:
@@ -173,6 +184,10 @@ _ABOUT_A_ROW = 500
 class SessionRows(OpenRows):
     """Sessions of an open memory."""
 
+    def __init__(self, opened: Opened) -> None:
+        super().__init__(opened)
+        self._forgetting = asyncio.Lock()  # two deletions at once would each keep what the other's cycles refer to
+
     async def get(self, agent: str, key: str) -> SessionRecord | None:
         """Return a session; None if it has no row. Raises: TransientError."""
         return await self._rows(partial(one, agent=agent, key=key))
@@ -199,13 +214,33 @@ class SessionRows(OpenRows):
         await file.commit(audited(write, "session", self._opened.clock(), _row(agent, record.key)), _ABOUT_A_ROW)
 
     async def forget(self, agent: str, key: str) -> int:
-        """Delete the transcript of a session, its cycles, the rows of its runs that have ended, and last its own row.
+        """Delete the transcript of a session, its cycles with the long texts that no other cycle refers to, the rows of
+        its runs that have ended, and last its own row.
 
         Return the number of deleted rows when that is durable. If it is interrupted, the next call continues it.
         Raises: SparError when the memory is closed or read-only.
         """
         write, row = partial(forget, agent=agent, key=key), _row(agent, key)
-        return await self._delete(lambda: audited(write, "session", self._opened.clock(), row))
+        async with self._forgetting:
+            deleted = await self._delete(lambda: audited(write, "session", self._opened.clock(), row))
+            await self._delete_pieces()
+            return deleted + await self._opened.file().commit(partial(drop, agent=agent, key=key))
+
+    async def _delete_pieces(self) -> None:
+        """Delete the pieces that only deleted cycles refer to. The search reads the table of cycles in batches."""
+        await self._delete(lambda: pieces.suspect_unused)
+        suspects: list[str] = await self._read(pieces.suspects)
+        wanted, kept = frozenset(suspects), set[str]()
+        for table in pieces.REFERRING if wanted else ():
+            last: int | None = 0
+            while last is not None:
+                found, last = await self._read(partial(pieces.referred, table=table, after=last))
+                kept |= found & wanted
+        left = list(kept)
+        while left:
+            left = await self._opened.file().commit(partial(pieces.acquit, digests=left))
+        for start in range(0, len(suspects), BATCH):
+            await self._opened.file().commit(partial(pieces.drop, digests=suspects[start : start + BATCH]))
 
 
 def _row(agent: str, key: str) -> Probe:

@@ -40,6 +40,7 @@ BOTH: dict[str, tuple[str, ...]] = {
         "test_rows_of_sessions_without_a_transcript_go_with_time_unless_people_have_set_something",
         "test_the_sessions_of_a_file_of_an_earlier_format_are_listed",
     ),
+    "tests.memory.test_forgotten_pieces": ("test_texts_of_cycles_that_retention_has_deleted_are_not_left_behind",),
     "tests.memory.test_transcripts": (
         "test_a_transcript_is_only_added_to",
         "test_where_the_last_compaction_cannot_be_read_the_one_before_it_counts",
