@@ -171,6 +171,23 @@ async def test_runs_are_steered_interrupted_and_aborted_at_another_node(url: str
         assert nodes.done == ["slow steer"]
 
 
+async def test_an_open_cycle_is_counted_at_the_node_that_has_it_alone(url: str) -> None:
+    async with nodes_on(url) as nodes:
+        owner, other = nodes.agents
+        session = nodes.session_of(0)
+        run = await other.submit("slow one", session=session)
+        await until(partial(has_begun, owner, session))
+        await owner.memory.journal.safe()
+        await other.memory.journal.load()  # as when it takes partitions over
+        counts = [agent.memory.journal.open_cycles for agent in nodes.agents]
+        nodes.may_end.set()
+        await nodes.ended(1, run.run_id)
+        await until(lambda: not owner.memory.journal.open_cycles)
+
+        assert counts == [1, 0]
+        assert other.memory.journal.open_cycles == 0
+
+
 async def test_a_session_is_reset_changed_and_forgotten_at_another_node(url: str) -> None:
     async with nodes_on(url) as nodes:
         owner, other = nodes.agents

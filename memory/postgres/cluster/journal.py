@@ -117,6 +117,11 @@ class NodeJournal(Journal):
         """Return why nothing more can be accepted now; "" when it can."""
         return super().refusal or self._ownership.refusal
 
+    @property
+    def open_cycles(self) -> int:
+        """Return how many cycles of this node have begun and not ended."""
+        return len(self._partitions)
+
     def note_lost(self, partitions: set[int]) -> None:
         """Forget the open cycles of partitions that another node owns now."""
         self._losses += 1
