@@ -8,8 +8,10 @@ about it. So a process that dies between the end of a run and the sending of its
 that dies later does not send it twice.
 
 On a channel that can edit its messages, people see an answer grow. The shown text changes at a bounded rate; then the
-answer itself replaces it, and is delivered like any other message. Drafts are optional, so a failure only leaves them
-out. Where hooks judge the messages to people, no draft is shown.
+answer itself replaces it, and is delivered like any other message; so is the shown text if no answer comes. The row
+says what is shown before it is, so the next process goes on with that message; if nobody has noted which one it is, it
+is sent again under its id. Drafts are optional, so a failure only leaves them out. Where hooks judge the messages to
+people, no draft is shown.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Container, Mapping
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from typing import Final, Literal
 
@@ -26,6 +29,7 @@ from spar.channels.outbox import Outbox, Owed, OwedAnswers
 from spar.clock import Wake
 from spar.data.text import comparable
 from spar.data.text_blocks import blocks_of
+from spar.errors import TransientError
 from spar.events import AssistantDelta, MessageSent, RunEnded, RunStarted
 from spar.loop.core import Core
 from spar.ports.channel import Outgoing
@@ -107,14 +111,22 @@ class Answers:
         if outbox is None or digest in owed.told:
             return
         id = f"{owed.run_id}.{digest}"
-        if kind == "answer" and (draft := self._drafts.get(owed.run_id)) is not None:
-            draft.stop(is_taken=True)
-            outbox.shown[id] = draft.settled
-        replaced, shown = (owed.reference, "") if kind == "answer" else ("", owed.reference)
+        replaced = ""
+        if kind == "answer":
+            self._take_draft(outbox, owed, id)
+            replaced, owed = owed.reference, replace(owed, reference="", shown="")
         self._deliver(outbox, owed, id, text, kind, replaced)
-        self._owed.tell(owed, digest, shown)
+        self._owed.tell(owed, digest)
         if self._sent is not None:
             self._sent.setdefault(owed.place, set()).add(digest)
+
+    def _take_draft(self, outbox: Outbox, owed: Owed, id: str) -> None:
+        """Show nothing more of a run's answer, and have a message replace what is shown. Args: id: of that message."""
+        if (draft := self._drafts.get(owed.run_id)) is not None:
+            draft.stop()
+            outbox.shown[id] = draft.settled
+        elif owed.shown and not owed.reference:
+            outbox.shown[id] = partial(reference_of, outbox, owed)
 
     def _send_to_conversation(self, event: MessageSent, id: str) -> None:
         """Send a text to the conversation of its route, if there is one. The answer to a message that came another way
@@ -150,8 +162,14 @@ class Answers:
             draft.stop()
 
     def _close(self, run_id: str) -> None:
-        if (owed := self._owed.get(run_id)) is not None:
-            self._owed.keep(replace(owed, is_done=True, reply={}))
+        """Note that nothing more comes about a run; what is shown of an answer that did not come stands."""
+        if (owed := self._owed.get(run_id)) is None:
+            return
+        if owed.shown and (outbox := self._outbox_of(owed)) is not None:
+            id = draft_id(owed)
+            self._take_draft(outbox, owed, id)
+            self._deliver(outbox, owed, id, owed.shown, "note", owed.reference)
+        self._owed.keep(replace(owed, is_done=True, reply={}, reference="", shown=""))
 
     async def settle_ended(self, before: Collection[str]) -> set[str]:
         """Send the answers that nodes have not left here, because they ended first: of runs that had ended at the last
@@ -218,19 +236,40 @@ GROWING: Final = " …"
 NEVER: Final = float("inf")
 
 
-class Draft:
-    """Shown part of one run's answer, and the sign of writing before it.
+def draft_id(owed: Owed) -> str:
+    """Return the id of the message in which an answer grows."""
+    return f"{owed.run_id}.draft"
 
-    `is_over`: the run has ended, or its answer comes; `is_taken`: the answer comes and replaces it.
-    """
+
+def growing(owed: Owed) -> Outgoing:
+    """Return the message that shows an answer grow."""
+    return Outgoing(draft_id(owed), owed.address, f"{owed.shown}{GROWING}", "draft", owed.reply, owed.session,
+                    owed.run_id)  # fmt: skip
+
+
+async def reference_of(outbox: Outbox, owed: Owed) -> str:
+    """Return the reference of the message in which an answer grows; "" if there is none. One whose reference nobody has
+    noted is sent again. Raises: TransientError."""
+    if owed.reference or not owed.shown:
+        return owed.reference
+    try:
+        return await outbox.send(growing(owed))
+    except TransientError:
+        raise
+    except Exception:  # anybody may have written the channel; a draft is optional
+        return ""
+
+
+class Draft:
+    """Shown part of one run's answer, and the sign of writing before it. `is_over`: the run has ended, or its answer
+    comes."""
 
     def __init__(self, owed: Owed, answers: OwedAnswers, outbox: Outbox, core: Core) -> None:
         self._owed, self._answers, self._outbox, self._clock = owed, answers, outbox, core.clock
         self._limits = outbox.channel.limits
         self._can_edit = outbox.spec.shows_growth and "message_sending" not in core.hooks.used
-        self._reference = owed.reference  # of the message that an earlier process showed
-        self._text, self._shown = "", ""
-        self._is_putting = self._is_over = self._is_taken = False
+        self._text = ""
+        self._is_putting = self._is_over = False
         self._news = Wake(core.clock)
         self.task = asyncio.create_task(self._show(), name=f"draft of {owed.run_id}")
 
@@ -242,19 +281,19 @@ class Draft:
             self._text += event.text
         self._news.set()
 
-    def stop(self, *, is_taken: bool = False) -> None:
+    def stop(self) -> None:
         """Show nothing more; `settled` waits for an edit in progress."""
-        self._is_over, self._is_taken = True, self._is_taken or is_taken
+        self._is_over = True
         if not self._is_putting:
             self.task.cancel()
 
     async def settled(self) -> str:
-        """Return the reference of the shown message, after the last edit has ended."""
+        """Return the reference of the shown message, after the last edit has ended. Raises: as `reference_of`."""
         await asyncio.wait([self.task])
-        return self._reference
+        return await reference_of(self._outbox, self._owed)
 
     async def _show(self) -> None:
-        """Show the growing text and the sign of writing. If no answer comes, the shown text stays."""
+        """Show the growing text and the sign of writing."""
         try:
             with suppress(Exception):  # a draft is optional; the answer itself is delivered
                 await self._follow()
@@ -263,16 +302,13 @@ class Draft:
         except asyncio.CancelledError:
             if not self._is_over:
                 raise
-        if self._shown and not self._is_taken:
-            with suppress(Exception):
-                await self._outbox.edit(self._reference, self._message(self._shown))
 
     async def _follow(self) -> None:
         """Show each when it is due: the sign of writing until text is shown, and the changed text at a bounded rate."""
         next_edit = next_sign = self._clock.monotonic()
         while not self._is_over:
             now, every = self._clock.monotonic(), self._limits.typing_every
-            if now >= (sign_due := next_sign if every and not self._shown else NEVER):
+            if now >= (sign_due := next_sign if every and not self._owed.shown else NEVER):
                 await self._outbox.typing(self._owed.address)
                 sign_due = next_sign = now + every
             if now >= (edit_due := next_edit if self._is_changed else NEVER):
@@ -283,28 +319,36 @@ class Draft:
             await self._news.sleep(due - now if due < NEVER else None)
 
     @property
+    def _visible(self) -> str:
+        """Return as much of the text as a message holds."""
+        return self._text[: max(1, self._limits.text - len(GROWING))]
+
+    @property
     def _is_changed(self) -> bool:
         """Return whether there is text to show; one that may still become a silent answer is none."""
         is_silent = SILENT.startswith(self._text.strip()[: len(SILENT)])
-        return self._can_edit and not is_silent and self._text != self._shown
+        return self._can_edit and not is_silent and self._visible != self._owed.shown
 
     async def _put(self) -> None:
-        """Show the present text; the reference of the message is stored with the owed answer."""
-        text, self._is_putting = self._text, True
-        message = self._message(text[: max(1, self._limits.text - len(GROWING))] + GROWING)
+        """Show the present text, once the next process would know that it may be shown."""
+        self._is_putting = True
         try:
-            if self._reference:
-                await self._outbox.edit(self._reference, message)
-            else:
-                self._reference = await self._outbox.send(message)
-                owed = self._answers.get(self._owed.run_id)
-                if owed is not None and not owed.is_done and not self._is_taken:
-                    self._answers.keep(replace(owed, reference=self._reference))
+            self._note(shown=self._visible)
+            if self._owed.reference:
+                await self._outbox.edit(self._owed.reference, growing(self._owed))
+                return
+            await self._answers.safe()
+            try:
+                self._note(reference=await self._outbox.send(growing(self._owed)))
+            except Exception:
+                self._note(shown="")
+                raise
         finally:
             self._is_putting = False
-        self._shown = text
 
-    def _message(self, text: str) -> Outgoing:
-        owed = self._owed
-        return Outgoing(f"{owed.run_id}.draft", owed.address, text[: self._limits.text], "draft", owed.reply,
-                        owed.session, owed.run_id)  # fmt: skip
+    def _note(self, **changes: str) -> None:
+        """Note what is shown, also in the row of the answer until that has come."""
+        self._owed = replace(self._owed, **changes)
+        owed = self._answers.get(self._owed.run_id)
+        if owed is not None and not owed.is_done and not self._is_over:
+            self._answers.keep(replace(owed, **changes))

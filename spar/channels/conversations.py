@@ -20,7 +20,7 @@ import msgspec
 
 from spar.attaching import Attaching, Services
 from spar.channels.answers import Answers
-from spar.channels.outbox import MOST_WAITING, Outbox, Owed, OwedAnswers, Talks, TurnRows, read_rows, restore
+from spar.channels.outbox import MOST_WAITING, Outbox, Owed, OwedAnswers, TurnRows, read_rows, restore
 from spar.channels.senders import Senders
 from spar.errors import ConfigError, InboxFullError, NotReadyError, TransientError
 from spar.ports.channel import (
@@ -46,6 +46,23 @@ OWNER: Final = CHANNELS
 LONGEST_SESSION: Final = 256
 #: Bytes of the data that a message gets back with its answer.
 LARGEST_REPLY: Final = 16_384
+#: Sessions whose address is kept: as many as a memory keeps sessions. Its retention deletes sessions without a word.
+MOST_TALKS: Final = 100_000
+
+
+class Talks(dict[str, tuple[str, str]]):
+    """Channel and address of the conversation of each session, the last used last; at most `most`."""
+
+    def note(self, session: str, talk: tuple[str, str], rows: TurnRows, most: int = MOST_TALKS) -> None:
+        """Note the address of a message; one session too many drops the one that is unused for longest."""
+        is_known = self.pop(session, None) == talk
+        self[session] = talk
+        if not is_known:
+            rows.keep(f"talk/{session}", talk)
+        while len(self) > most:
+            oldest = next(iter(self))
+            del self[oldest]
+            rows.drop(f"talk/{oldest}")
 
 
 class Channels:

@@ -1,5 +1,5 @@
 """Outbox of one channel: the messages that wait to be sent, on disk until they are, in order for each address; and the
-rows of channels: the answers that people are owed, and the addresses of conversations.
+answers that people are owed.
 
 A channel receives and sends, each with its own back-off and quarantine, because one that cannot be read may still be
 able to send. A notifier is a channel that only sends.
@@ -48,8 +48,6 @@ REMEMBERED_FOR: Final = timedelta(days=7)
 MOST_ANSWERED: Final = 10_000
 #: Texts of one run whose digests are remembered as sent.
 MOST_TOLD: Final = 200
-#: Sessions whose address is kept: as many as a memory keeps sessions. Its retention deletes sessions without a word.
-MOST_TALKS: Final = 100_000
 #: Seconds between two looks at messages that are held back, such as in quiet hours.
 LOOK_AGAIN = 60.0
 
@@ -117,7 +115,7 @@ class TurnRows:
 
 class Owed(Struct, frozen=True):
     """Place of the answer of a run. `told` are digests of the texts that were sent, `is_done`: nothing more comes,
-    `reference` names the shown message of a growing answer."""
+    `shown` is the part of a growing answer that people see or will see at once, `reference` names its message."""
 
     run_id: str
     channel: str
@@ -128,6 +126,7 @@ class Owed(Struct, frozen=True):
     told: tuple[str, ...] = ()
     is_done: bool = False
     reference: str = ""
+    shown: str = ""
 
     @property
     def place(self) -> tuple[str, str]:
@@ -142,7 +141,7 @@ class OwedAnswers(dict[str, Owed]):
         """Load the answers of an earlier process; those that were answered long ago are forgotten."""
         answers = sorted(answers, key=lambda owed: owed.at)
         super().__init__((owed.run_id, owed) for owed in answers)
-        self._rows = rows
+        self._rows, self.safe = rows, rows.safe
         for owed in answers:
             if owed.is_done and now - owed.at > REMEMBERED_FOR:
                 self.drop(owed.run_id)
@@ -160,30 +159,15 @@ class OwedAnswers(dict[str, Owed]):
             for run_id in done[: MOST_ANSWERED // 10]:
                 self.drop(run_id)
 
-    def tell(self, owed: Owed, digest: str, reference: str) -> None:
-        """Note that a text was sent. Args: reference: of the message that is shown from now on."""
+    def tell(self, owed: Owed, digest: str) -> None:
+        """Note that a text was sent."""
         told = owed.told if len(owed.told) >= MOST_TOLD else (*owed.told, digest)
-        self.keep(replace(owed, told=told, reference=reference))
+        self.keep(replace(owed, told=told))
 
     def drop(self, run_id: str) -> None:
         """Forget a run, if it is known."""
         if self.pop(run_id, None) is not None:
             self._rows.drop(f"run/{run_id}")
-
-
-class Talks(dict[str, tuple[str, str]]):
-    """Channel and address of the conversation of each session, the last used last; at most `most`."""
-
-    def note(self, session: str, talk: tuple[str, str], rows: TurnRows, most: int = MOST_TALKS) -> None:
-        """Note the address of a message; one session too many drops the one that is unused for longest."""
-        is_known = self.pop(session, None) == talk
-        self[session] = talk
-        if not is_known:
-            rows.keep(f"talk/{session}", talk)
-        while len(self) > most:
-            oldest = next(iter(self))
-            del self[oldest]
-            rows.drop(f"talk/{oldest}")
 
 
 class Outbox:
@@ -321,6 +305,7 @@ class Outbox:
     def drop(self, id: str) -> Delivery:
         """Forget a message that was put aside."""
         self._rows.drop(f"out/{id}")
+        self.shown.pop(id, None)
         return self.failed.pop(id)
 
     def forget(self, session: str) -> None:
@@ -417,8 +402,9 @@ class Outbox:
     async def _send_parts(self, delivery: Delivery, most: int) -> None:
         """Send the unsent parts of a message, each of at most `most` characters; the first part replaces the draft."""
         texts = pieces_of(delivery.text, most) if len(delivery.text) > most else [delivery.text]
-        if (settled := self.shown.pop(delivery.id, None)) is not None:
+        if (settled := self.shown.get(delivery.id)) is not None:
             delivery = replace(delivery, reference=await settled() or delivery.reference)
+            del self.shown[delivery.id]
             self._keep(delivery)
         if delivery.run_id:  # the next process must know what may have been sent, and in the place of which draft
             await self._rows.safe()
@@ -433,11 +419,12 @@ class Outbox:
                 self._keep(delivery)
 
     async def _edited(self, reference: str, message: Outgoing) -> bool:
-        """Replace the draft by the answer; return False when the draft can no longer be edited."""
+        """Replace the draft by the answer, or by its last text (a note); return False when the answer must be sent
+        because the draft can no longer be edited."""
         try:
             await self.edit(reference, message)
         except PermanentError:
-            return False
+            return message.kind == "note"
         return True
 
     async def send(self, message: Outgoing) -> str:

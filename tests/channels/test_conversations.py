@@ -16,8 +16,8 @@ from msgspec import to_builtins
 from memory import Memory
 from spar import Action, Agent, Decision, Perception
 from spar.channels.answers import Answers, digest_of
-from spar.channels.conversations import OWNER, ChannelAttachment
-from spar.channels.outbox import MOST_WAITING, Owed, OwedAnswers, Talks, TurnRows
+from spar.channels.conversations import OWNER, ChannelAttachment, Talks
+from spar.channels.outbox import MOST_WAITING, Owed, OwedAnswers, TurnRows
 from spar.clock import SystemClock
 from spar.errors import ConfigError, NoRoomError, PermanentError, TransientError
 from spar.events import (
@@ -312,11 +312,11 @@ async def test_all_that_changes_of_an_owed_answer_in_one_turn_is_written_once(cl
     answers = OwedAnswers(rows, (), clock.now())
     owed = Owed("r1", "chat", "alice", clock.now())
     answers.keep(owed)
-    answers.tell(owed, "d1", "")
+    answers.tell(owed, "d1")
     assert written == []
     await asyncio.sleep(0)
     assert written == [("run/r1", ["d1"])]
-    answers.tell(owed, "d2", "")
+    answers.tell(owed, "d2")
     rows.write()
     await asyncio.sleep(0)
     assert written[1:] == [("run/r1", ["d2"])]
@@ -632,7 +632,8 @@ def growing(clock: VirtualClock, pieces: Sequence[str], output: str | None = Non
 @asynccontextmanager
 async def writing(clock: VirtualClock, channel: MemoryChannel, *pieces: str, **more: Any) -> AsyncIterator[Agent]:
     plan, agents = growing(clock, pieces, more.pop("output", None))
-    agent = made(clock, ChannelSpec("chat", channel, **more), plan=plan)
+    memory = more.pop("memory", None)
+    agent = made(clock, ChannelSpec("chat", channel, **more), plan=plan, memory=memory)
     agents.append(agent)
     async with agent:
         yield agent
@@ -837,6 +838,74 @@ async def test_a_process_that_dies_as_the_answer_replaces_its_draft_has_noted_wh
         await clock.sleep(5.0)
 
     assert channel.texts() == ["word by word"]
+
+
+class Mortal(MemoryChannel):
+    """Keeps the files as a process leaves them that dies at a moment: `shown`, when the second part of a growing answer
+    has been shown; `sent`, when the first was sent, before the process knows of that; `ending`, when nothing more
+    follows and that is to be shown."""
+
+    def __init__(self, dies: str, folder: Path) -> None:
+        super().__init__(ChannelLimits(can_edit=True, edit_every=0.1))
+        self.dies, self.folder, self.left, self.is_alive = dies, folder / "alive", folder / "dead", True
+        self.folder.mkdir()
+
+    def reach(self, moment: str) -> None:
+        if moment == self.dies and not self.left.exists():
+            shutil.copytree(self.folder, self.left, ignore=shutil.ignore_patterns("*.lock"))
+            self.is_alive = False
+
+    async def send(self, message: Outgoing) -> str:
+        reference = await super().send(message)
+        self.reach("sent")
+        return reference
+
+    async def edit(self, reference: str, message: Outgoing) -> None:
+        if not message.text.endswith("…"):
+            self.reach("ending")
+        if self.is_alive or not self.folder.exists():
+            await super().edit(reference, message)
+            self.reach("shown")
+
+
+@pytest.mark.parametrize("dies", ["shown", "ending"])
+async def test_what_was_shown_of_a_run_that_is_called_off_stands_though_a_process_died(
+    dies: str, clock: VirtualClock, tmp_path: Path
+) -> None:
+    channel = Mortal(dies, tmp_path)
+    async with writing(clock, channel, *["word "] * 50, memory=memory_at(channel.folder)) as agent:
+        channel.say("write")
+        await until(clock, lambda: channel.edits)
+        run_id = channel.accepted[0].run_id
+        if dies == "ending":
+            await agent.abort(run_id)
+        await until(clock, channel.left.exists)
+    shutil.rmtree(channel.folder)
+    async with made(clock, ChannelSpec("chat", channel), plan=growing(clock, [])[0], memory=memory_at(channel.left),
+                    settings={**ALLOW, "agent": {"loop_interval": 1.0}}) as agent:  # fmt: skip
+        if dies == "shown":
+            await agent.abort(run_id)
+        await clock.sleep(5.0)
+
+    assert len(channel.sent) == 1
+    assert channel.texts()[0].startswith("word")
+    assert not channel.texts()[0].endswith("…")
+
+
+async def test_a_process_that_dies_as_it_shows_the_first_part_of_an_answer_leaves_no_second_message(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    channel = Mortal("sent", tmp_path)
+    async with writing(clock, channel, *["word "] * 50, memory=memory_at(channel.folder)):
+        channel.say("write")
+        await until(clock, channel.left.exists)
+    shutil.rmtree(channel.folder)
+    async with made(clock, ChannelSpec("chat", channel), memory=memory_at(channel.left)) as agent:
+        delivered = heard(agent, MessageDelivered)
+        await until(clock, lambda: delivered)
+        await clock.sleep(5.0)
+
+    assert channel.texts() == ["you said write"]
 
 
 async def test_an_answer_that_ended_with_its_process_is_gone_on_with_block_by_block(
