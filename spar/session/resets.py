@@ -116,9 +116,11 @@ class RunStops:
         parts, session, end = self._parts, self._sessions.of(run.session), End("error", reason)
         if is_cut and session.cycle is not None:
             grace = self._setup.steps[session.cycle.phase].grace
-            if (await parts.runs.wait(run.id, grace)).status == "timeout":
+            if (await parts.runs.wait(run.id, grace)).status == "timeout" and not session.is_answering(run):
                 session.runner.abandon()
                 await parts.runs.wait(run.id, grace)
+            if session.is_answering(run):  # its end waits for the disk
+                await parts.runs.wait(run.id, None)
         is_to_write = run.ended is None and run.id in parts.recovery.items(run.session)
         if is_to_write and not parts.recovery.is_ready:
             return  # a stop came first: without its end in the journal it continues at the next start

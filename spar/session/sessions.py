@@ -71,7 +71,11 @@ class Session(SessionCycles):
             if not (self.is_standing or self.has_work):
                 return  # its work was aborted, or another session's work comes first
             self.is_in_iteration = True
-            cycle = await self.run_cycle()
+            try:
+                cycle = await self.run_cycle()
+            except asyncio.CancelledError:
+                await self._end_cut_off()
+                raise
             is_answered = self.ended is not None and self.ended[0].ended is None
             if (cycle.is_journalled or is_answered) and not await self._is_kept(is_answered=is_answered):
                 self.ended = None  # the process that has taken over the journal or the session ends the run
@@ -109,6 +113,19 @@ class Session(SessionCycles):
                 if polls_next:
                     self.wake.set()
                 self.is_polling = await self.wake.sleep(wait) or self._is_poll_due()
+
+    async def _end_cut_off(self) -> None:
+        """Tell of the end of the run whose cycle was cut off, once it is on disk; there is no time to ask hooks."""
+        if self.ended is None or self.ended[0].ended is not None:
+            return
+        if not await self._is_kept(is_answered=True):
+            self.ended = None
+        elif self.ended is not None:
+            (run, end), self.ended = self.ended, None
+            try:
+                self.parts.conversations.outbox.answer_at_once(run, end)
+            finally:
+                self.parts.runs.end(run, end)
 
     async def _is_kept(self, *, is_answered: bool) -> bool:
         """Wait until the end of the last cycle is on disk, if an answer is sent next or the journal must survive a
@@ -427,8 +444,11 @@ class Sessions:
         session.cycle = None
         if self._parts.holding.awaited:
             self._parts.holding.note_cycle_ended(session)
-        if session.ended is not None:  # its answer was still being sent: it ends as that is on disk
-            self._parts.runs.end(*session.ended)
+        if session.ended is not None:  # a stop cut off the wait for the disk, or the sending of its answer
+            run, end = session.ended
+            if not run.is_told and core.has(session.key):
+                self._parts.conversations.outbox.answer_at_once(run, end)
+            self._parts.runs.end(run, end)
             session.ended = None
         if error is not None and not isinstance(error, asyncio.CancelledError):
             self._loop_failed(session, error)

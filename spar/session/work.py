@@ -308,14 +308,14 @@ class SessionWork:
         self.parts.runs.end(run, end)
 
     def _end(self, run: Run, end: End, cycle: Cycle) -> None:
-        """Leave a run that has ended. Send its answer now if no disk is to keep it first, or if no later step of this
-        session would send it."""
+        """Leave a run that has ended. Send its answer now if no disk is to keep it first, or if a person stepped its
+        cycle."""
         parts = self.parts
         self.ended = (run, end)
         self._messages = run.context().messages if "after_run" in self.core.hooks.used else ()
         self.leave(run, end)
         outbox = parts.conversations.outbox
-        if cycle.is_cut or cycle.is_stepped or (not self.has_journal and not outbox.is_guarded):
+        if cycle.is_stepped or (not self.has_journal and (cycle.is_cut or not outbox.is_guarded)):
             cycle.guarded(parts.reports.closing_failed, outbox.answer_at_once, run, end)
             parts.runs.end(run, end)
 

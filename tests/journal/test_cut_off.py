@@ -1,4 +1,5 @@
-"""A submission that is cut off after its commit begins at once, with one process and with nodes: it is on disk."""
+"""What is cut off, with one process and with nodes: a submission after its commit begins at once, as it is on disk; the
+end of a run is told once it is on disk."""
 
 from __future__ import annotations
 
@@ -12,9 +13,12 @@ import pytest
 from memory import Memory
 from memory.postgres.store import PostgresMemory
 from spar import Action, Agent, Perception, failpoints
+from spar.events import RunEnded
 from spar.journal import restart
 from spar.protocols import Context
+from tests.doubles import heard
 from tests.memory.conftest import server
+from tests.waiting import until
 
 __all__ = ["server"]
 
@@ -61,3 +65,39 @@ async def test_a_submission_that_is_cancelled_after_its_commit_begins_at_once(
         receipt = await agent.submit("hello", session="s", idempotency_key="k")
         assert (await agent.wait(receipt.run_id, 30)).output == "done"
         assert heard.empty()
+
+
+async def test_the_end_of_a_run_that_is_cut_off_is_told_once_it_is_on_disk(
+    memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, disk = asyncio.Event(), asyncio.Event()
+
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        if context.run is not None and context.run.goal == "one":
+            begun.set()
+            await asyncio.Event().wait()
+        return Action(output="done")
+
+    agent = Agent(plan=plan, memory=memory, loop_interval="off", name="main")
+    async with agent:
+        ended = heard(agent, RunEnded)
+        run_id = (await agent.submit("one", session="s")).run_id
+        await begun.wait()
+        journal = type(agent.core.ledger.journal)
+        safe = journal.safe
+
+        async def late(self: Any) -> None:
+            await disk.wait()
+            await safe(self)
+
+        monkeypatch.setattr(journal, "safe", late)
+        second = asyncio.create_task(agent.submit("two", session="s", mode="interrupt"))
+        try:
+            await until(lambda: run_id not in agent.core.ledger.states["s"].runs)
+            await asyncio.sleep(0.05)  # nothing tells that nothing is told
+            assert ended == []
+            assert (await agent.wait(run_id, 0)).status == "timeout"
+        finally:
+            disk.set()
+        assert (await agent.wait(run_id, 30)).error == "interrupted by a newer message"
+        assert (await agent.wait((await second).run_id, 30)).output == "done"
