@@ -105,6 +105,7 @@ class Executor:
             self.resumable, self.waiting_runs = approvals.resumable, approvals.waiting_runs
             self.close_questions, self.end_conversation = approvals.close_questions, approvals.end_conversation
             self.hold_questions, self.take_over = approvals.queue.hold_questions, approvals.take_over
+            self.forget_session = approvals.queue.forget_session
         self._batches: set[Batch] = set()
         self._interrupted: BoundedDict[str, ActionResult] = BoundedDict(_KEPT_INTERRUPTED)
         self._steered: BoundedDict[str, None] = BoundedDict(_MOST_STEERED)

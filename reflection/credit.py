@@ -347,6 +347,11 @@ class CreditBook:
         if self._open.get(thread.session, thread.place) == thread.id:
             self._open.pop(thread.session, thread.place)
 
+    def forget(self, session: str) -> None:
+        """Drop the threads of a session."""
+        for name in list(self._shares.get(session, Share()).threads):
+            self._forget(name)
+
     def _forget(self, name: str) -> None:
         thread = self.threads.pop(name)
         self._count(thread, -len(thread.steps))

@@ -113,6 +113,12 @@ class Reflect:
             feedback=tuple(judged.feedback),
         )
 
+    async def forget_session(self, session: str) -> None:
+        """Drop the steps of a session, which later feedback could be about."""
+        await self._load("")
+        self._book.forget(session)
+        self._book.write(self._rows, "")
+
     # -- credit
 
     def _credit(self, result: ActionResult, context: Context, outcome: Outcome,

@@ -32,7 +32,15 @@ from spar.events import ApprovalExpired, ApprovalResolved
 from spar.failpoints import crashpoint
 from spar.ports.rows import InMemory, KeptRows, in_time
 from spar.protocols import Host, Records
-from spar.records.approvals import Approval, DecidedError, Decision, DigestMismatchError, Grant, check_decision
+from spar.records.approvals import (
+    TRANSITIONS,
+    Approval,
+    DecidedError,
+    Decision,
+    DigestMismatchError,
+    Grant,
+    check_decision,
+)
 from spar.threads import Tasks, call_off
 from spar.types import Trust, replace
 
@@ -195,6 +203,19 @@ class ApprovalQueue:
         grant = self._grants.named(id)
         await self._grants.drop(grant.id)
         return grant
+
+    async def forget_session(self, session: str) -> None:
+        """Delete the ended questions of a session, and the grants that were given for it alone.
+
+        Raises: TransientError.
+        """
+        await self.open()
+        await self.refresh()
+        over = [row.id for row in self.rows(None) if row.session == session and not TRANSITIONS[row.status]]
+        for id in over:
+            await self._rows.drop(id)
+        for id in [grant.id for grant in self._grants.values.values() if grant.session == session]:
+            await self._grants.drop(id)
 
     # -- for calls: ask and use
 

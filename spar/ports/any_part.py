@@ -76,6 +76,13 @@ class Sheddable(Protocol):
         """Drop entries that can be made again; return their number."""
 
 
+class KeepsSessions(Protocol):
+    """Part that keeps something of single sessions."""
+
+    async def forget_session(self, session: str) -> None:
+        """Delete what it keeps of a session that people forget; its work has ended. Raises: errors of the store."""
+
+
 class Named(Protocol):
     """Part that states its name."""
 

@@ -24,7 +24,7 @@ from spar.data.reply import End
 from spar.decisions.finish import Ended, ended_by_reset
 from spar.errors import ConflictError, NoRoomError
 from spar.failpoints import crashpoint
-from spar.ports.any_part import has
+from spar.ports.any_part import KeepsSessions, has
 from spar.ports.phases import OptionalActor
 from spar.protocols.host import own_parts
 from spar.records.session import Reset, SessionRecord
@@ -282,6 +282,9 @@ class Resets:
         if any(not run.state.is_command for run in parts.runs.open_in(key)):
             await self.reset(key, by)
         await self.void_calls(key)
+        for module in parts.setup.modules.values():
+            if has(module.part, KeepsSessions.forget_session):
+                await module.part.forget_session(key)
         await self._forget_attached(key)
         if parts.home is not None:  # also files from a time when each session had a folder
             folder = Path(parts.home.workspace, *own_parts(key))
