@@ -238,12 +238,12 @@ def referred(connection: Connection, table: str, after: int) -> tuple[set[str], 
 
     Args: table: a key of `REFERRING`; after: the number of the row behind which the batch begins.
     """
-    found, last = set[str](), None
+    digests, last = set[str](), None
     rows = connection.execute(f"{REFERRING[table]} seq > ? ORDER BY seq LIMIT ?", (after, BATCH))
     for seq, text in rows:
         last = int(str(seq))
-        found.update(_REFERENCE.findall(str(text)))
-    return found, last
+        digests.update(_REFERENCE.findall(str(text)))
+    return digests, last
 
 
 def acquit(connection: Connection, digests: Sequence[str]) -> list[str]:

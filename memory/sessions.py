@@ -230,13 +230,13 @@ class SessionRows(OpenRows):
         """Delete the pieces that only deleted cycles refer to. The search reads the table of cycles in batches."""
         await self._delete(lambda: pieces.suspect_unused)
         suspects: list[str] = await self._read(pieces.suspects)
-        wanted, kept = frozenset(suspects), set[str]()
-        for table in pieces.REFERRING if wanted else ():
+        sought, needed = frozenset(suspects), set[str]()
+        for table in pieces.REFERRING if sought else ():
             last: int | None = 0
             while last is not None:
-                found, last = await self._read(partial(pieces.referred, table=table, after=last))
-                kept |= found & wanted
-        left = list(kept)
+                digests, last = await self._read(partial(pieces.referred, table=table, after=last))
+                needed |= digests & sought
+        left = list(needed)
         while left:
             left = await self._opened.file().commit(partial(pieces.acquit, digests=left))
         for start in range(0, len(suspects), BATCH):
