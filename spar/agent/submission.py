@@ -355,10 +355,11 @@ class Submission:
 
     async def abort(self, run_id: str) -> None:
         """Abort a run; see `Agent.abort`."""
-        if self._core.shared is not None and self._runs.find(run_id) is None:
-            await self._core.shared.abort(run_id)
-        else:
+        shared = self._core.shared
+        if shared is None or self._runs.find(run_id) is not None:
             await self._stops.abort(self._runs.get(run_id))
+        if shared is not None and self._runs.find(run_id) is None:  # another node has it, perhaps since just now
+            await shared.abort(run_id)
 
     async def pursue(self, perception: Perception) -> str:
         """Begin a run about a perception, once; return its id. Raises: as `submit`.

@@ -121,6 +121,8 @@ class RunStops:
                 await parts.runs.wait(run.id, grace)
             if session.is_answering(run):  # its end waits for the disk
                 await parts.runs.wait(run.id, None)
+        if parts.runs.find(run.id) is not run and not parts.core.has(run.session):
+            return  # another node goes on with it
         is_to_write = run.ended is None and run.id in parts.recovery.items(run.session)
         if is_to_write and not parts.recovery.is_ready:
             return  # a stop came first: without its end in the journal it continues at the next start

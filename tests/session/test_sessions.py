@@ -6,14 +6,17 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from memory import Memory
 from spar import Action, Agent, Context, ErrorOccurred, Perception
+from spar.events import RunEnded
+from spar.records.runs import RunStatus
 from spar.session.cycles import SETTLE_WITHIN
 from spar.testing import VirtualClock
+from tests.waiting import until
 
 
 async def plan(perceptions: Any) -> Action:
@@ -344,3 +347,53 @@ async def test_a_session_that_waits_for_a_slot_gets_none_before_what_others_have
         assert (await agent.wait(second.run_id, 5.0)).status == "ok"
         agent.core.shared = None
     assert begun == ["first", "second"]
+
+
+async def test_a_run_whose_session_goes_to_another_node_while_it_is_aborted_is_aborted_there(
+    clock: VirtualClock,
+) -> None:
+    class Elsewhere(SharedByTest):
+        """Sessions that are another node's once the phase has been cancelled."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_lost = False
+            self.aborted: list[str] = []
+
+        def owns(self, session: str) -> bool:
+            return not self.is_lost
+
+        has = owns
+
+        async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
+            return RunStatus(run_id, "timeout")
+
+        async def abort(self, run_id: str) -> None:
+            self.aborted.append(run_id)
+
+    async def slow(perceptions: Any, context: Context) -> Action | None:
+        if context.run is None:
+            return None
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            shared.is_lost = True
+
+    async def let_go() -> None:
+        session = agent.sessions.by_key["a"]
+        await until(lambda: shared.is_lost and session.runner.task is None)
+        agent.sessions.drop(session)
+        agent.runs.let_go(lambda key: key == "a")
+
+    begun, shared = asyncio.Event(), Elsewhere()
+    told: list[Any] = []
+    async with Agent(plan=slow, clock=clock) as agent:
+        agent.core.shared = cast("Any", shared)
+        receipt = await agent.submit("first", session="a")
+        await begun.wait()
+        agent.events.subscribe(RunEnded, told.append)
+        await asyncio.gather(agent.abort(receipt.run_id), let_go())
+        agent.core.shared = None
+    assert shared.aborted == [receipt.run_id]
+    assert told == []
