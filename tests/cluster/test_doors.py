@@ -510,6 +510,7 @@ async def test_what_was_begun_goes_on_before_a_message_that_comes_while_a_sessio
 async def test_a_reset_while_a_session_is_taken_over_ends_also_what_others_had_accepted(url: str) -> None:
     async with beside_a_memory(url) as (nodes, _, session, leave):
         [agent] = nodes.agents
+        nodes.may_end.clear()
         run = await agent.submit("slow begun", session=session)
         shared, has_asked, may_read = agent.core.shared, asyncio.Event(), asyncio.Event()
         reconcile = shared._reconcile
