@@ -481,24 +481,30 @@ async def test_a_session_that_comes_while_work_is_read_goes_on_with_its_open_cyc
         assert [doubt.id for doubt in await agent.recovery.restart.doubts.list()] == ["cut/begun"]
 
 
+async def being_read(agent: Agent, session: str, leave: Callable[[], Awaitable[None]]) -> asyncio.Event:
+    """Let the session come to the agent, and hold back the reading of its work until the event is set."""
+    shared, has_asked, may_read = agent.core.shared, asyncio.Event(), asyncio.Event()
+    reconcile = shared._reconcile
+
+    async def slowly(*args: Any) -> None:
+        has_asked.set()
+        await may_read.wait()
+        await reconcile(*args)
+
+    shared._reconcile = slowly
+    await leave()
+    await has_asked.wait()
+    assert agent.core.owns(session)
+    return may_read
+
+
 async def test_what_was_begun_goes_on_before_a_message_that_comes_while_a_session_is_taken_over(url: str) -> None:
     async with beside_a_memory(url) as (nodes, other, session, leave):
         [agent] = nodes.agents
         message = Perception("slow begun", session=session, kind="message")
         item = Item("begun", message, "run", session, past=("gone",))
         await accept(other.journal, item)
-        shared, has_asked, may_read = agent.core.shared, asyncio.Event(), asyncio.Event()
-        reconcile = shared._reconcile
-
-        async def slowly(*args: Any) -> None:
-            has_asked.set()
-            await may_read.wait()
-            await reconcile(*args)
-
-        shared._reconcile = slowly
-        await leave()
-        await has_asked.wait()
-        assert agent.core.owns(session)
+        may_read = await being_read(agent, session, leave)
         new = await agent.submit("slow new", session=session)
         await asyncio.sleep(0.1)
         may_read.set()
@@ -512,18 +518,7 @@ async def test_a_reset_while_a_session_is_taken_over_ends_also_what_others_had_a
         [agent] = nodes.agents
         nodes.may_end.clear()
         run = await agent.submit("slow begun", session=session)
-        shared, has_asked, may_read = agent.core.shared, asyncio.Event(), asyncio.Event()
-        reconcile = shared._reconcile
-
-        async def slowly(*args: Any) -> None:
-            has_asked.set()
-            await may_read.wait()
-            await reconcile(*args)
-
-        shared._reconcile = slowly
-        await leave()
-        await has_asked.wait()
-        assert agent.core.owns(session)
+        may_read = await being_read(agent, session, leave)
         reset = asyncio.create_task(agent.reset(session))
         await asyncio.sleep(0.1)
         may_read.set()
