@@ -73,6 +73,7 @@ async def test_a_placed_sensor_runs_on_one_node_of_its_place_and_goes_on_from_it
             await until(lambda: sorted(node.state for node in (here, there, other)) == ["elsewhere", "elsewhere", "ok"])
             first, second = sorted((here, there), key=lambda node: node.state, reverse=True)
             await first.agent.stop()
+            await until(lambda: any(node.agent.core.is_ready("main") for node in (second, other)))
             second.counter.most = 5
             await until(lambda: len(seen) >= 5)
             assert second.state == "ok"
